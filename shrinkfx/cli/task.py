@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import os
 import sys
+import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TextIO
 
 from shrinkfx import api
-from shrinkfx.cli import task_output
-from shrinkfx.cli.captured_program import (
-    find_captured_program,
-    is_run_to_explain,
-    is_run_to_resume,
-    refuse_with_capture,
-    uses_capture,
-)
+from shrinkfx.cli import parser, task_output
 from shrinkfx.cli.from_arguments import (
     read_options,
     read_record,
@@ -32,15 +28,33 @@ from shrinkfx.cli.from_arguments import (
     refuse_with_resume,
 )
 from shrinkfx.cli.interrupts import treat_sigterm_as_ctrl_c
-from shrinkfx.cli.json_lines import Json
+from shrinkfx.cli.own_options import CaptureOptions
+from shrinkfx.cli.streams import redirect_to_devnull
 from shrinkfx.errors import (
     REPORT_BUG,
     Finished,
+    NothingToReduce,
     ShrinkfxError,
+    StorageError,
     UsageError,
     WorkerError,
 )
-from shrinkfx.events import Event, Listener, NoteAdded, RunEnded
+from shrinkfx.events import (
+    BaselineFound,
+    Event,
+    Listener,
+    NoteAdded,
+    OtherFailureFound,
+    QueryAnswered,
+    RunEnded,
+    RunStarted,
+    SizesFound,
+    SizesTried,
+    StepTaken,
+    SweepFailureFound,
+)
+from shrinkfx.flags import require_valid_values
+from shrinkfx.intake.recognise import is_dump
 from shrinkfx.options.running import BudgetOptions
 from shrinkfx.progress.terminal import Plain, Quiet, Verbose, make_display
 
@@ -237,3 +251,173 @@ def _choose_listener(options: argparse.Namespace) -> Quiet:
     if options.verbose:
         return Verbose(sys.stderr)
     return Plain(sys.stderr) if options.no_progress else make_display(sys.stderr)
+
+
+SCHEMA = 1
+"""Version of the lines; a new field does not change it."""
+
+EVENT_NAMES: dict[type[Event], str] = {
+    RunStarted: "start",
+    BaselineFound: "baseline",
+    SizesFound: "baseline",
+    QueryAnswered: "check",
+    SizesTried: "check",
+    StepTaken: "step",
+    SweepFailureFound: "step",
+    OtherFailureFound: "other-failure",
+    RunEnded: "end",
+}
+"""Names of events in ``--json``; it leaves out all other events."""
+
+OLD_EVENTS = {"other-failure": "by-catch"}
+"""Events that are printed under their old name too, until 0.2."""
+
+OLD_KEYS = {
+    "candidate_operators": "asked",
+    "bytes_of_inputs": "given",
+    "details": "said",
+}
+"""Keys that are also printed under their old names, until 0.2."""
+
+
+class Json:
+    """A listener that prints one JSON object per line.
+
+    If a line cannot be written, for example because the reader has closed the pipe or
+    the disk is full, the run continues without further lines. Only a failure to write
+    the first event stops the run, unless the pipe was closed.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._began = time.monotonic()
+
+    def __call__(self, event: Event) -> None:
+        name = EVENT_NAMES.get(type(event))
+        if name is None:
+            return
+        elapsed = round(time.monotonic() - self._began, 3)
+        data = {"event": "", "schema": SCHEMA, "elapsed": elapsed, **asdict(event)}
+        data |= {old: data[new] for new, old in OLD_KEYS.items() if new in data}
+        names = [name, OLD_EVENTS[name]] if name in OLD_EVENTS else [name]
+        try:
+            for each in names:
+                line = json.dumps(data | {"event": each})
+                print(line, file=self._stream, flush=True)
+        except BrokenPipeError:
+            redirect_to_devnull(self._stream)
+        except OSError as error:
+            redirect_to_devnull(self._stream)
+            problem = f"--json: cannot write to stdout: {error.strerror}"
+            if isinstance(event, RunStarted):
+                raise UsageError(f"{problem}. The run was not started") from error
+            print(f"{problem}; the run continues without events", file=sys.stderr)
+
+
+def refuse_with_capture(arguments: argparse.Namespace) -> None:
+    """Refuse ``--capture`` together with a program or another task.
+
+    Raises:
+        UsageError: a program or another task is given as well.
+    """
+    require_valid_values(read_record(CaptureOptions, arguments))
+    if not arguments.capture:
+        return
+    for name in ("resume", "candidate", "verify", "across"):
+        if getattr(arguments, name):
+            raise UsageError(f"--capture runs a script: omit --{name}")
+    if arguments.model is not None:
+        raise UsageError(
+            "--capture finds the program in the command that follows it: omit "
+            f"{arguments.model}"
+        )
+
+
+def uses_capture(arguments: argparse.Namespace) -> bool:
+    """Tell whether the program must be found by, or in, a capture.
+
+    Raises:
+        UsageError: ``--program`` is given, but no capture.
+    """
+    if arguments.capture or api.is_capture(arguments.model):
+        return True
+    if arguments.program is not None:
+        raise UsageError(
+            f"--program needs the folder of a --capture run, and {arguments.model} is "
+            "not such a folder"
+        )
+    return False
+
+
+def is_run_to_explain(arguments: argparse.Namespace) -> bool:
+    """Tell whether MODEL is the folder of a run, not a program to reduce.
+
+    A capture folder is a program to reduce if no reduction was started in it, or if
+    ``--program`` selects one of its programs.
+    """
+    path = Path(arguments.model or "-")
+    if arguments.model and not path.exists():
+        return not path.suffix  # the task that opens it reports that it does not exist
+    if not path.is_dir() or is_dump(path):
+        return False
+    if not api.is_capture(path):
+        return True
+    runs = [run for run in api.runs(path) if run.folder == path]
+    has_begun = any(run.status != api.State.CAPTURED for run in runs)
+    return has_begun and arguments.program is None
+
+
+def is_run_to_resume(arguments: argparse.Namespace) -> bool:
+    """Tell whether MODEL is the folder of a run to resume or to show.
+
+    The run may be finished or unfinished. With ``--program``, or with the path of the
+    folder ``capture`` inside it, the user means a captured program for a new run.
+    """
+    if arguments.capture or arguments.program is not None:
+        return False
+    return arguments.model is not None and api.is_run(arguments.model)
+
+
+@contextlib.contextmanager
+def find_captured_program(
+    arguments: argparse.Namespace, options: api.Options, listener: Listener
+) -> Iterator[api.Options]:
+    """Find the program, and yield the options of the run that reduces it.
+
+    With ``--json``, the output of the script goes to stderr, because stdout holds the
+    events. This process keeps the folder of the run locked until the end of the block.
+    """
+    if not arguments.capture:
+        yield api.recaptured(options, listener, program=arguments.program)
+        return
+    with contextlib.ExitStack() as stack:
+        try:
+            captured = stack.enter_context(
+                api.capture(
+                    options,
+                    arguments.command,
+                    listener,
+                    program=arguments.program,
+                    stdout=sys.stderr if arguments.json else None,
+                )
+            )
+        except (KeyboardInterrupt, StorageError) as error:
+            error.add_note(f"to repeat this run: {arguments.typed}")
+            raise
+        except NothingToReduce as error:
+            for hint in _describe_misplaced_options(arguments.command):
+                error.add_note(hint)
+            raise
+        yield captured
+
+
+def _describe_misplaced_options(command: Sequence[str]) -> list[str]:
+    """Describe options of shrinkfx among the arguments of the script, as a hint."""
+    flags = {flag for option in parser.list_options() for flag in option.flags}
+    wrong = [word for word in command[1:] if word.partition("=")[0] in flags]
+    if not wrong:
+        return []
+    return [
+        f"the script received {', '.join(wrong)}: options of shrinkfx belong between "
+        "--capture and the command"
+    ]

@@ -1,4 +1,13 @@
-"""Explain the failure of the reduced program: all analyses, in order."""
+"""Explain the failure of the reduced program: all analyses, in order.
+
+Check whether the inputs of a failing operator are already wrong.
+
+    floor -> matmul -> embedding       floor -> matmul
+                       fails                    is wrong
+
+The failing operator is removed, and its inputs are returned instead. The program then
+completes, and the kernel at fault is found as for any wrong result.
+"""
 
 from __future__ import annotations
 
@@ -8,23 +17,29 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
-from shrinkfx.errors import BudgetExhausted, WorkerError
+from shrinkfx.errors import BudgetExhausted, InvalidEdit, WorkerError
 from shrinkfx.explain.artifacts import read_sources
 from shrinkfx.explain.bisecting import PASSES
 from shrinkfx.explain.chain import chain
 from shrinkfx.explain.compiling import explain_stop
 from shrinkfx.explain.decisions import find_decisions
 from shrinkfx.explain.fake_mismatches import find_reduced_mismatches
-from shrinkfx.explain.given import find_wrong_input
 from shrinkfx.explain.guide import run_guide
 from shrinkfx.explain.inputs import describe_rejected_input
 from shrinkfx.explain.lines import renumber_quotes
-from shrinkfx.explain.operators import find_dependencies, list_operators
+from shrinkfx.explain.operators import (
+    find_dependencies,
+    find_last_operators,
+    list_operators,
+)
 from shrinkfx.explain.original import NOT_REQUESTED, WHAT, find_original_kernels
 from shrinkfx.explain.reduced_program import ReducedProgram
 from shrinkfx.explain.values import values
 from shrinkfx.failure.readers.asan import MemoryReport
-from shrinkfx.protocol.choices import Subsystem
+from shrinkfx.failure.signature import Kind, Signature, Stage
+from shrinkfx.program.candidate import Candidate, Outputs
+from shrinkfx.program.listing.calls import cut_before
+from shrinkfx.protocol.choices import CandidateForm, Probe, Subsystem
 from shrinkfx.protocol.operators import FakeMismatch
 from shrinkfx.report.explanation.chain import Chain
 from shrinkfx.report.explanation.compiling import StopPoint
@@ -321,3 +336,52 @@ def _with_decisions(reduced: ReducedProgram, found: Explanation) -> Explanation:
     first, *others = found.cause or texts
     cause = (first, *others[-(SENTENCES - 2) :], *(texts[:1] if found.cause else ()))
     return replace(found, cause=cause)
+
+
+_KINDS = {Kind.ASSERT, Kind.IMA, Kind.CRASH, Kind.EXCEPTION}
+
+_WRONG = Signature(Kind.MISMATCH, Stage.COMPARE)
+
+
+def find_wrong_input(
+    reduced: ReducedProgram, failed: Collection[str]
+) -> WrongValue | None:
+    """Look for a wrong value among the inputs of operators that fail.
+
+    This compiles the program before them, and once more if a value is wrong.
+
+    Args:
+        failed: names of the failing operators, or of a failing kernel's operators. The
+            last of them are removed; if it is empty, the last operators of the program.
+
+    Returns:
+        None if no wrong value was found, or if the failure is of another kind.
+    """
+    target, options = reduced.target, reduced.client.options
+    if target.stage is not Stage.RUN or target.kind not in _KINDS:
+        return None
+    if not options.reference or options.probe not in (None, Probe.REAL):
+        return None
+    last = find_last_operators(reduced.candidate, failed or reduced.candidate.operators)
+    before = _before(reduced.candidate, [one.name for one in last])
+    if before is None:
+        return None
+    # It usually passes, and a second run of the source form would not add to that.
+    client = reduced.client.with_options(form=CandidateForm.PROGRAM)
+    query = replace(reduced, client=client, candidate=before, target=_WRONG)
+    found = values(query)
+    if found is None or found.wrong is None or found.tiny:
+        return None
+    return replace(found, without=last)
+
+
+def _before(candidate: Candidate, failed: Collection[str]) -> Candidate | None:
+    """Return the program before some operators; None if it has no operators."""
+    try:
+        if candidate.listing is not None:
+            return candidate.with_listing(cut_before(candidate.listing, failed))
+        needed = find_dependencies(candidate, failed).difference(failed)
+        cut = replace(candidate, keep=frozenset(needed))
+        return cut.returning(Outputs.SINKS)
+    except InvalidEdit:
+        return None

@@ -1,17 +1,234 @@
-"""Reduce the compiler's decisions to those that the failure needs."""
+"""Reduce the compiler's decisions to those that the failure needs.
+
+Inductor options that disable a decision of the compiler, with conservative values.
+
+They are of PyTorch 2.11 to 2.15. An option that a version does not have, or that has
+its conservative value already, is skipped. If either of two options is sufficient, the
+search drops the first one. So an option that disables much comes before one that
+disables a part of it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import replace
+from collections import deque
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
 
 from shrinkfx.errors import BudgetExhausted
 from shrinkfx.explain.bisecting import needed_applications
 from shrinkfx.explain.reduced_program import ReducedProgram
-from shrinkfx.explain.switching import needed_switches
 from shrinkfx.explain.variants import Variants
+from shrinkfx.failure.verdict import Outcome
 from shrinkfx.protocol.choices import CandidateForm, Subsystem
-from shrinkfx.report.explanation.decisions import Decisions
+from shrinkfx.protocol.descriptions import Settings
+from shrinkfx.report.explanation.decisions import Decisions, OptionSearch, Setting
+from shrinkfx.search.bundles import Subset
+from shrinkfx.search.odds import Key, Probabilities
+
+
+class SwitchDevice(Enum):
+    """The device whose code a decision affects."""
+
+    CPU = "CPU"
+    CUDA = "CUDA"
+    BOTH = "both"
+
+
+@dataclass(frozen=True)
+class Switch:
+    """A decision of the compiler that an option disables.
+
+    Attributes:
+        conservative: the conservative value of the option, which disables the decision.
+        what: a description of the decision.
+    """
+
+    option: str
+    conservative: bool | int | str
+    what: str
+    on: SwitchDevice = SwitchDevice.BOTH
+
+    def __str__(self) -> str:
+        return f"{self.option}={self.conservative}"
+
+
+SWITCHES = (
+    # Code for the CPU.
+    Switch("cpp.simdlen", 1, "vectorised code", SwitchDevice.CPU),
+    Switch(
+        "cpp.enable_loop_tail_vec", False, "vectorised loop tails", SwitchDevice.CPU
+    ),
+    Switch("cpp.threads", 1, "parallel loops", SwitchDevice.CPU),
+    Switch(
+        "cpp.enable_unsafe_math_opt_flag", False, "unsafe math of g++", SwitchDevice.CPU
+    ),
+    Switch(
+        "cpp.enable_floating_point_contract_flag",
+        "off",
+        "fused a*b+c",
+        SwitchDevice.CPU,
+    ),
+    Switch("cpp.use_decompose_tanh", False, "a decomposed tanh", SwitchDevice.CPU),
+    Switch(
+        "cpp.fallback_scatter_reduce_sum",
+        True,
+        "Inductor's own scatter",
+        SwitchDevice.CPU,
+    ),
+    Switch("cpp.weight_prepack", False, "prepacked weights", SwitchDevice.CPU),
+    # Fusion.
+    Switch("max_fusion_size", 1, "fusion of kernels"),
+    Switch("epilogue_fusion", False, "fused epilogues"),
+    Switch("prologue_fusion", False, "fused prologues"),
+    Switch("cpp.max_horizontal_fusion_size", 1, "horizontal fusion", SwitchDevice.CPU),
+    Switch("aggressive_fusion", False, "aggressive fusion"),
+    Switch("combo_kernels", False, "combined kernels"),
+    Switch("loop_ordering_after_fusion", False, "reordered loops of fused kernels"),
+    Switch("loop_reindexing_after_fusion", False, "reindexed loops of fused kernels"),
+    Switch("loop_index_inversion_in_fusion", False, "inverted indices in fusion"),
+    Switch("max_pointwise_cat_inputs", 0, "concatenation as a pointwise operator"),
+    Switch("force_pointwise_cat", False, "concatenation as a pointwise operator"),
+    # Shared memory.
+    Switch("inplace_padding", False, "padding in place"),
+    Switch("inplace_buffers", False, "results written over operands"),
+    Switch("allow_buffer_reuse", False, "reuse of buffers"),
+    Switch("memory_planning", False, "planned memory"),
+    Switch(
+        "aot_inductor.allow_stack_allocation",
+        False,
+        "buffers on the stack",
+        SwitchDevice.CPU,
+    ),
+    Switch(
+        "aot_inductor.use_minimal_arrayref_interface",
+        False,
+        "the minimal arrayref interface",
+        SwitchDevice.CPU,
+    ),
+    # Graph passes. Two options are missing because correct programs do not compile
+    # with them: constant_and_index_propagation=False (2.11: "NotImplementedError:
+    # argument of type"), selective_decompose=True ("both a fallback and a decomp").
+    Switch("pattern_matcher", False, "replaced patterns"),
+    Switch("online_softmax", False, "online softmax"),
+    Switch("apply_gumbel_max_trick", False, "the Gumbel-max trick"),
+    Switch("optimize_scatter_upon_const_tensor", False, "scatter into constants"),
+    Switch("efficient_conv_bn_eval_fx_passes", False, "folded batch normalisation"),
+    Switch("permute_fusion", False, "fused permutations"),
+    Switch("b2b_gemm_pass", False, "back-to-back matrix products"),
+    Switch("decompose_mem_bound_mm", False, "decomposed matrix products"),
+    Switch("conv_1x1_as_mm", False, "convolutions as matrix products"),
+    Switch("joint_graph_constant_folding", False, "folded constants"),
+    Switch("use_dce", False, "removal of dead code"),
+    Switch("reorder_for_locality", False, "reordering for locality"),
+    Switch("reorder_for_peak_memory", False, "reordering for memory"),
+    Switch("freezing", False, "freezing"),
+    Switch(
+        "aot_inductor.use_runtime_constant_folding", False, "load-time constant folding"
+    ),
+    # Tensor layouts.
+    Switch("layout_optimization", False, "layout optimisation"),
+    Switch("shape_padding", False, "padded shapes"),
+    Switch("force_shape_pad", False, "padded shapes"),
+    Switch("pad_dynamic_shapes", False, "padded dynamic shapes"),
+    Switch("pad_channels_last", False, "padded channels"),
+    Switch("pad_outputs", False, "padded outputs"),
+    Switch("comprehensive_padding", False, "padded strides"),
+    Switch("keep_output_stride", True, "Inductor's own output strides"),
+    Switch(
+        "triton.divisible_by_16",
+        False,
+        "arguments known to be divisible by 16",
+        SwitchDevice.CUDA,
+    ),
+    Switch("assume_aligned_inputs", False, "inputs taken for aligned"),
+    Switch("assume_unaligned_fallback_output", True, "results taken for aligned"),
+    Switch("assume_32bit_indexing", False, "32-bit indices"),
+    # Reductions.
+    Switch("unroll_reductions_threshold", 1, "unrolled reductions"),
+    Switch("split_reductions", False, "split reductions"),
+    Switch(
+        "triton.persistent_reductions",
+        False,
+        "persistent reductions",
+        SwitchDevice.CUDA,
+    ),
+    Switch(
+        "triton.cooperative_reductions",
+        False,
+        "cooperative reductions",
+        SwitchDevice.CUDA,
+    ),
+    Switch(
+        "triton.force_cooperative_reductions",
+        False,
+        "cooperative reductions",
+        SwitchDevice.CUDA,
+    ),
+    Switch(
+        "triton.mix_order_reduction",
+        False,
+        "mixed-order reductions",
+        SwitchDevice.CUDA,
+    ),
+    Switch("triton.nested_reduction", False, "nested reductions", SwitchDevice.CUDA),
+    Switch("triton.tile_reductions", False, "tiled reductions", SwitchDevice.CUDA),
+    Switch(
+        "triton.scalar_accumulators", False, "accumulators by row", SwitchDevice.CUDA
+    ),
+    # Triton.
+    Switch("triton.emit_pointer_range_32", False, "32-bit pointers", SwitchDevice.CUDA),
+    Switch(
+        "triton.coalesce_tiling_analysis",
+        False,
+        "tiling that coalesces",
+        SwitchDevice.CUDA,
+    ),
+    Switch(
+        "triton.prefer_nd_tiling",
+        False,
+        "tiling in several dimensions",
+        SwitchDevice.CUDA,
+    ),
+    Switch("triton.max_tiles", 1, "tiling", SwitchDevice.CUDA),
+    Switch("triton.use_block_ptr", False, "block pointers", SwitchDevice.CUDA),
+    Switch(
+        "triton.use_tensor_descriptor", False, "tensor descriptors", SwitchDevice.CUDA
+    ),
+    Switch("triton.multi_kernel", 0, "a run-time choice of kernels", SwitchDevice.CUDA),
+    # Autotuning.
+    Switch("max_autotune", False, "autotuning"),
+    Switch("max_autotune_gemm", False, "autotuned matrix products"),
+    Switch("max_autotune_pointwise", False, "autotuned pointwise kernels"),
+    Switch("coordinate_descent_tuning", False, "tuning by coordinate descent"),
+    # Numerics.
+    Switch("emulate_precision_casts", True, "roundings left out between operators"),
+    Switch(
+        "eager_numerics.division_rounding",
+        True,
+        "approximate division",
+        SwitchDevice.CUDA,
+    ),
+    Switch("use_fast_math", False, "fast math", SwitchDevice.CUDA),
+    Switch("fallback_random", True, "Inductor's own random numbers"),
+    # The library.
+    Switch(
+        "aot_inductor.compile_wrapper_opt_level",
+        "O0",
+        "an optimised wrapper",
+        SwitchDevice.CPU,
+    ),
+    Switch(
+        "aot_inductor.enable_lto", False, "link-time optimisation", SwitchDevice.CPU
+    ),
+    Switch(
+        "aot_inductor.weight_use_caching_allocator",
+        False,
+        "cached weights",
+        SwitchDevice.CUDA,
+    ),
+)
+
 
 _SHORT = "the compiler decisions that the failure needs: {}"
 
@@ -67,3 +284,139 @@ def _by_switches(variants: Variants, decisions: Decisions) -> Decisions:
         why = str(error)
     reasons = [f"Inductor options: {why}"] if why else []
     return replace(decisions, unknown=(*decisions.unknown, *reasons))
+
+
+MOST = 30
+"""Maximum number of compilations in the search."""
+
+_PARTS = 10
+"""Maximum number of subsets to try if all options cause another failure."""
+
+
+class SwitchProbabilities(Probabilities[Switch]):
+    """Probability that a switch is needed; few are, and there is no prior evidence."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__({}, count, guess=2)
+
+    def about(self, item: Switch) -> Iterable[Key]:
+        """Return the option's name as its only feature."""
+        return [(Switch, item.option)]
+
+
+def needed_switches(variants: Variants) -> OptionSearch:
+    """Find a 1-minimal set of switches with which the program passes.
+
+    Raises:
+        BudgetExhausted: there is too little time.
+    """
+    known = variants.settings({s.option: s.conservative for s in SWITCHES})
+    if known is None:
+        return OptionSearch(
+            unknown="the worker did not report the settings of Inductor"
+        )
+    device = SwitchDevice.CUDA if known.for_cuda else SwitchDevice.CPU
+    table = [s for s in SWITCHES if s.on in (device, SwitchDevice.BOTH)]
+    return _search(variants, _that_decide(table, known), _list_missing(table, known))
+
+
+def _that_decide(table: Sequence[Switch], known: Settings) -> list[Switch]:
+    """Return the switches that change something."""
+    return [
+        switch
+        for switch in table
+        if switch.option in known.values
+        and switch.option not in known.fixed
+        and known.values[switch.option] != switch.conservative
+    ]
+
+
+def _list_missing(table: Sequence[Switch], known: Settings) -> OptionSearch:
+    """Return which switches this PyTorch lacks, and which are fixed."""
+    options = [switch.option for switch in table]
+    return OptionSearch(
+        missing=tuple(name for name in options if name not in known.values),
+        fixed=tuple(name for name in options if name in known.fixed),
+    )
+
+
+def _search(
+    variants: Variants, switches: list[Switch], search: OptionSearch
+) -> OptionSearch:
+    """Test all switches together, and then smaller and smaller subsets."""
+    search = replace(search, tried=len(switches), settings=_settings(switches))
+    previous = len(variants.answers)
+    start, why = _part_that_passes(variants, switches)
+    if start:
+        passes = _Passes(variants, previous + MOST - 1)
+        subset = Subset(start, SwitchProbabilities(len(start)), passes)
+        try:
+            needed, minimal = subset.run(), True
+        except _LimitReached:
+            needed, minimal = subset.kept, False
+        # Confirm it with the stock build, which also rules out a coincidence.
+        if (
+            variants.with_stock_build().with_settings(_conservative_options(needed))
+            is Outcome.PASSED
+        ):
+            search = replace(search, passes_with=_settings(needed), minimal=minimal)
+        else:
+            why = "the program does not pass with the found options in every run"
+    return replace(search, unknown=why, compilations=len(variants.answers) - previous)
+
+
+def _settings(switches: Iterable[Switch]) -> tuple[Setting, ...]:
+    return tuple(Setting(s.option, s.conservative, s.what) for s in switches)
+
+
+class _LimitReached(Exception):
+    """The maximum number of compilations is reached."""
+
+
+@dataclass(frozen=True)
+class _Passes:
+    """Tests whether the program passes with some switches, until a limit of answers."""
+
+    variants: Variants
+    most: int
+
+    def __call__(self, part: Sequence[Switch]) -> bool:
+        if len(self.variants.answers) >= self.most:
+            raise _LimitReached
+        return (
+            self.variants.with_settings(_conservative_options(part)) is Outcome.PASSED
+        )
+
+
+def _conservative_options(part: Iterable[Switch]) -> dict[str, bool | int | str]:
+    return {switch.option: switch.conservative for switch in part}
+
+
+def _part_that_passes(
+    variants: Variants, switches: list[Switch]
+) -> tuple[list[Switch], str]:
+    """Return switches with which the program passes: all of them, or a subset.
+
+    If it fails differently with all of them, some switches cause another failure, and a
+    subset without those may pass.
+
+    Returns:
+        No switches if the failure stays the same with all of them, and the reason if no
+        subset was found.
+    """
+    parts, tested = deque([switches]), 0
+    while parts and tested < _PARTS:
+        part, tested = parts.popleft(), tested + 1
+        outcome = variants.with_settings(_conservative_options(part))
+        if outcome is Outcome.PASSED:
+            return part, ""
+        if outcome is Outcome.REPRODUCED:
+            if part is switches:
+                return [], ""
+        elif len(part) > 1:
+            half = len(part) // 2
+            parts += [part[:half], part[half:]]
+    return [], (
+        "with all of them the program fails differently, and with no tested subset it "
+        "passes"
+    )

@@ -146,7 +146,7 @@ class CheckOptions(ComparisonOptions, Message):
             may call them so that they do passes; () skips this test.
         tails: operators whose output storage is smaller than declared. The program
             fails only if it fails alike for every content of the memory that follows
-            (``worker/checking/tails.py``).
+            (``worker/checking/with_aoti.py``).
     """
 
     OLD_NAMES: ClassVar[Mapping[str, str]] = {

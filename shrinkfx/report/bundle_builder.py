@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
+import itertools
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -15,20 +17,16 @@ from shrinkfx.report.inlined_modules import CannotInlineError, inline_modules
 from shrinkfx.report.layout import (
     Layout,
     folders_of,
+    imports_of,
+    is_relative,
     package_of,
     rewrite_library_loads,
     root_of,
 )
 from shrinkfx.report.paths import find_named_files, rewrite_paths
 from shrinkfx.report.preload_bundle import Preload, PreloadBundle, PreloadCut, Unit
-from shrinkfx.report.preload_modules import (
-    import_line,
-    import_module_preloads,
-    with_future,
-)
 from shrinkfx.report.slicing import Slicer
 from shrinkfx.report.statements import read_source
-from shrinkfx.report.unpacking import format_unpacking
 
 _TAKEN = {
     "repro.py",
@@ -293,3 +291,138 @@ def _describe_handling(preload: Preload, part: Definitions) -> str:
     if preload.file is None:
         return "imported"
     return "whole" if part.whole else "cut"
+
+
+_BEGIN = """\
+import pathlib
+import sys
+import tempfile
+
+# Recreate the files that the operators import and load in a temporary folder.
+HOME = tempfile.TemporaryDirectory()
+"""
+
+_WRITE = 'path.write_text(text, encoding="utf-8")'
+_LINK = "path.symlink_to(pathlib.Path(__file__).resolve().parent / file)"
+
+
+def format_unpacking(
+    modules: Mapping[str, str], files: Mapping[str, str], folders: Sequence[str]
+) -> str:
+    """Return statements that recreate modules and files at their relative paths.
+
+    Args:
+        modules: texts of modules, by relative path.
+        files: names of the files next to the script, by relative path.
+        folders: the relative folders that modules are imported from.
+    """
+    texts = {at: _literal(text) for at, text in modules.items()}
+    parts = [_BEGIN, _each("text", texts, _WRITE)]
+    if files:
+        names = {at: repr(name) for at, name in files.items()}
+        parts.append(_each("file", names, _LINK))
+    return "".join([*parts, _searched(folders), "\n"])
+
+
+def _each(what: str, literals: Mapping[str, str], act: str) -> str:
+    rows = "".join(f"    {at!r}: {literal},\n" for at, literal in literals.items())
+    return (
+        f"for place, {what} in {{\n{rows}}}.items():\n"
+        "    path = pathlib.Path(HOME.name, place)\n"
+        "    path.parent.mkdir(parents=True, exist_ok=True)\n"
+        f"    {act}\n"
+    )
+
+
+def _searched(folders: Sequence[str]) -> str:
+    below = (f" + {f'/{each}'!r}" if each != "." else "" for each in folders)
+    return f"sys.path[:0] = [{', '.join(f'HOME.name{each}' for each in below)}]"
+
+
+def _literal(text: str) -> str:
+    """Quote a module readably."""
+    quoted = text.replace("\\", "\\\\").replace("'''", "\\'\\'\\'")
+    literal = f"'''\\\n{quoted}'''"
+    ends_well = not text.endswith("'") and "\r" not in text and "\0" not in text
+    return literal if ends_well and ast.literal_eval(literal) == text else repr(text)
+
+
+def import_module_preloads(
+    preloads: Sequence[Preload],
+    taken: Sequence[Definitions],
+    modules: dict[str, Path],
+    texts: dict[str, str],
+) -> list[Definitions]:
+    """Move preloads that must remain modules into ``texts`` and ``modules``.
+
+    Returns:
+        The definitions of each preload in turn. A preload that became a module is
+        replaced by an ``import`` line.
+
+    Args:
+        preloads: the preloads, in load order.
+        taken: the definitions of each preload.
+        modules, texts: files and texts of the importable modules, by module name; both
+            are extended in place.
+    """
+    imported = {n: imports_of(t, package_of(n, modules[n])) for n, t in texts.items()}
+    for preload, part in zip(preloads, taken, strict=True):
+        if preload.file:
+            package = package_of(preload.module, preload.file)
+            imported[preload.module] = imports_of(part.text, package)
+    lines: list[Definitions] = []
+    for preload, part in zip(preloads, taken, strict=True):
+        others = (names for n, names in imported.items() if n != preload.module)
+        is_named = any(preload.module in names for names in others)
+        if (
+            preload.file
+            and part.text
+            and (is_named or _must_stay_module(preload, part))
+        ):
+            texts[preload.module] = with_future(part)
+            modules[preload.module] = preload.file
+            text = import_line(preload.module)
+            part = dataclasses.replace(part, text=text, future=())
+        lines.append(part)
+    return _each_once(lines)
+
+
+def _each_once(lines: Sequence[Definitions]) -> list[Definitions]:
+    """Remove an import if the next definitions begin with the same import."""
+    remaining: list[Definitions] = []
+    later = ""
+    for part in reversed(lines):
+        line = part.text.strip()
+        is_import = line.startswith("import ") and "\n" not in line
+        if is_import and line.removeprefix("import ") in _imported_first(later):
+            part = dataclasses.replace(part, text="")
+        remaining.append(part)
+        later = part.text or later
+    return remaining[::-1]
+
+
+def _imported_first(text: str) -> set[str]:
+    """List the modules that a text imports before any other statement."""
+    imports = (ast.Import, ast.ImportFrom)
+    body = ast.parse(text).body
+    first = itertools.takewhile(lambda node: isinstance(node, imports), body)
+    return imports_of("\n".join(map(ast.unparse, first)), "")
+
+
+def _must_stay_module(preload: Preload, part: Definitions) -> bool:
+    """Return whether a preload depends on its own file path or package."""
+    at_its_place = part.loads or "__file__" in part.text
+    return "." in preload.module or is_relative(part.text) or at_its_place
+
+
+def import_line(module: str) -> str:
+    """Return an import statement, also for a name that is no identifier."""
+    if all(part.isidentifier() for part in module.split(".")):
+        return f"import {module}"
+    return f"__import__({module!r})"
+
+
+def with_future(part: Definitions) -> str:
+    """Return the text of a part below its ``from __future__`` import."""
+    future = f"from __future__ import {', '.join(part.future)}\n" if part.future else ""
+    return future + part.text

@@ -8,10 +8,17 @@
 A slice of a file keeps the statements that its operators need, that other files name,
 or that have side effects. Because a slice can name further names, slicing repeats until
 the slices no longer change.
+
+Names that a module may read from other modules, judged by its text.
+
+from .scale import SCALE    reads SCALE of the module scale
+from .scale import *        may read any name in the text from scale
+scale.SCALE                 may read SCALE of any module
 """
 
 from __future__ import annotations
 
+import ast
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,8 +26,7 @@ from pathlib import Path
 
 from shrinkfx.program.uninstalled_files import UninstalledFiles
 from shrinkfx.report.definitions import Definitions, slice_file, take_whole_file
-from shrinkfx.report.layout import find_imported_files, package_of
-from shrinkfx.report.naming import ReadNames, collect_read_names
+from shrinkfx.report.layout import find_imported_files, home_of, package_of
 from shrinkfx.report.preload_bundle import Preload, PreloadCut
 
 
@@ -130,3 +136,40 @@ class Slicer:
 @functools.lru_cache(maxsize=256)
 def _named_in(text: str, package: str) -> ReadNames:
     return collect_read_names(text, package)
+
+
+@dataclass(frozen=True)
+class ReadNames:
+    """Names that a text may read: from one module, by its name, and from any module."""
+
+    by_module: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    anywhere: frozenset[str] = frozenset()
+
+    def of(self, module: str) -> frozenset[str]:
+        """Return the names that the text may read from ``module``."""
+        return self.anywhere | self.by_module.get(module, frozenset())
+
+
+def collect_read_names(text: str, package: str) -> ReadNames:
+    """Collect the names that a text may read from other modules.
+
+    Args:
+        package: the package that relative imports start from.
+    """
+    imported: dict[str, set[str]] = {}
+    anywhere, bare = set[str](), set[str]()
+    for node in ast.walk(ast.parse(text)):
+        match node:
+            case ast.ImportFrom(names=aliases):
+                names = imported.setdefault(home_of(node, package), set())
+                names.update(alias.name for alias in aliases)
+            case ast.Attribute(attr=word):
+                anywhere.add(word)
+            case ast.Name(id=word):
+                bare.add(word)
+            case ast.Constant(value=str(word)) if word.isidentifier():
+                anywhere.add(word)  # for getattr
+    return ReadNames(
+        {m: frozenset(n | bare if "*" in n else n) for m, n in imported.items()},
+        frozenset(anywhere),
+    )

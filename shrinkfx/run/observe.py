@@ -1,30 +1,48 @@
-"""First phase: reproduce the failure, then find a graph form and build to cut."""
+"""First phase: reproduce the failure, then find a graph form and build to cut.
+
+Test whether a failure depends on the memory after a storage that is too small.
+
+An operator may return a storage that is smaller than its fake kernel declares. Compiled
+code reads up to the declared end, so it reads adjacent memory, whose content differs
+between processes. A failure that does not depend on that memory must not be reduced to
+one that does, because its repro would pass where the memory happens to hold zeros. So
+checks fill the adjacent memory with known values (``checking/tails.py`` of the worker).
+Programs without such operators are not tested.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
+from shrinkfx import scratch
 from shrinkfx.check.baseline.whole_candidate import WholeCandidate
 from shrinkfx.check.client.server import Server
 from shrinkfx.check.command import Command
+from shrinkfx.check.localise import collect_evidence
 from shrinkfx.check.oracle import CheckClient
 from shrinkfx.check.time_limit import time_limit
-from shrinkfx.errors import BudgetExhausted, UsageError
-from shrinkfx.failure.signature import Kind
+from shrinkfx.errors import BudgetExhausted, LoadError, NotCuttable, UsageError
+from shrinkfx.failure.blame import Evidence, Suspect, group_ties, rank_suspects
+from shrinkfx.failure.signature import Kind, Stage
+from shrinkfx.failure.verdict import Outcome, Verdict
 from shrinkfx.options.options import Options
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.protocol.choices import Backend, Build
+from shrinkfx.program.display_text import short_kernels
+from shrinkfx.protocol.choices import Backend, Build, GraphForm, Guard
+from shrinkfx.protocol.files import Traces
 from shrinkfx.report.caveats import OtherCauses
 from shrinkfx.report.record import ProgramSize
-from shrinkfx.run.adjacent_memory import require_any_adjacent_memory
-from shrinkfx.run.build import can_build_fast, place_of_weights
+from shrinkfx.run.attempt import Attempt
+from shrinkfx.run.build import can_build_fast, choose_build, place_of_weights
 from shrinkfx.run.context import RunContext
-from shrinkfx.run.describing import Described, describe_program
+from shrinkfx.run.describing import Described, describe_program, is_eager_warning
 from shrinkfx.run.examining import examine_operators
-from shrinkfx.run.form import choose_graph_form
 from shrinkfx.run.input_failure import InputFailure, InputProgram, find_input_failure
+from shrinkfx.run.oracles import oracle_for
 from shrinkfx.run.subject import Subject
 from shrinkfx.wording import Flag
 
@@ -179,3 +197,207 @@ _IGNORED = (
     "the interpreter overrides the settings {}: a failure that needs your values does "
     "not show"
 )
+
+
+def require_any_adjacent_memory(context: RunContext, program: Subject) -> Subject:
+    """Require candidates to fail for any adjacent memory, if the input program does.
+
+    Returns:
+        The subject with that option; if the input program fails only by chance, the
+        subject with the names of the operators.
+    """
+    short = program.other_causes.short
+    if not short or not _may_read_adjacent_memory(program):
+        return program
+    named = ", ".join(short)
+    if context.budget.check_s > context.budget.share():
+        context.note(
+            "not enough time left: not testing whether the failure depends "
+            f"on the memory after the results of {named}"
+        )
+        return program
+    with_tails = program.with_options(tails=short)
+    try:
+        verdict = oracle_for(with_tails).check(program.whole)
+    except BudgetExhausted:
+        return program
+    if verdict.reproduced:
+        context.note(_ANY_MEMORY.format(named))
+        return with_tails
+    if verdict.outcome is Outcome.UNRESOLVED:
+        return program
+    context.note(_CHANCE.format(named, verdict.observation.in_words))
+    return replace(program, short_results=short)
+
+
+def _may_read_adjacent_memory(program: Subject) -> bool:
+    """Return whether the failure may depend on adjacent memory, and checks can tell.
+
+    With guard pages, an access there would end the process.
+    """
+    options = program.client.options
+    ran = program.target.stage in (Stage.RUN, Stage.COMPARE)
+    ours = program.command is None and not program.not_tested
+    return ran and ours and options.guard_pages is Guard.OFF
+
+
+_ANY_MEMORY = (
+    "{}: the result's storage is smaller than declared. The failure does not depend "
+    "on the adjacent memory, so candidates must fail with any content of that memory"
+)
+_CHANCE = (
+    "{}: the result's storage is smaller than declared. The failure depends on the "
+    "adjacent memory; with known content of that memory: {}"
+)
+
+
+logger = logging.getLogger(__name__)
+
+
+def choose_graph_form(
+    context: RunContext,
+    program: Subject,
+    described: Described,
+    in_one: WholeCandidate | None = None,
+) -> Subject:
+    """Choose the functional form if it fails, else the form with in-place operators.
+
+    The form with inlined ``cond`` comes first, because a ``cond`` counts as one
+    operator, whatever its branches hold. Suspects are computed in the chosen form, and
+    facts about the other forms are dropped.
+
+    Args:
+        in_one: the failure of the whole candidate in the functional form, if it is
+            known.
+
+    Raises:
+        NotCuttable: the program fails in no form.
+    """
+    runs = []
+    for tried in _attempts(context, program, described, in_one):
+        if tried.subject is not None:
+            return tried.subject
+        if tried.form is not GraphForm.INLINED_COND:  # that form may pass
+            runs += [verdict.observation.in_words for verdict in tried.seen]
+    fails = f"the program fails ({program.target})"
+    raise NotCuttable(program.target.kind, fails, runs)
+
+
+def _attempts(
+    context: RunContext,
+    program: Subject,
+    described: Described,
+    in_one: WholeCandidate | None,
+) -> Iterator[Attempt]:
+    """Try one form after the other, the form that is best to cut first."""
+    yield from _attempt_inlined_cond(context, program, described)
+    yield attempt(context, program, described, in_one)
+    context.note("the program does not fail without in-place operators: keeping them")
+    yield attempt(context, *_convert_to_form(context, program, GraphForm.IN_PLACE))
+
+
+def _attempt_inlined_cond(
+    context: RunContext, program: Subject, described: Described
+) -> Iterator[Attempt]:
+    """Try the program with each ``cond`` replaced by the branch that it takes."""
+    skeleton = described.skeleton
+    if all(skeleton.node(name).target != "cond" for name in skeleton.operators):
+        return
+    if context.budget.check_s > context.budget.share():
+        return  # this form is better to cut, but the others work, too
+    try:
+        program, inlined = _convert_to_form(context, program, GraphForm.INLINED_COND)
+    except LoadError as error:
+        # A program that cannot be written without cond can still be cut with it.
+        logger.debug("no form without cond: %s", error)
+        return
+    if inlined.skeleton.operators == skeleton.operators:
+        return  # no cond was inlined, because its branch differs between runs
+    tried = attempt(context, program, inlined)
+    if tried.subject is not None:
+        context.note(
+            "the program also fails without cond: continuing with the branches that "
+            "it takes"
+        )
+    yield tried
+
+
+def _convert_to_form(
+    context: RunContext, program: Subject, form: GraphForm
+) -> tuple[Subject, Described]:
+    """Return the program in another graph form, and the description of that form."""
+    known = program.other_causes
+    client = program.client.with_options(graph=form)
+    client, described = describe_program(context, client, known.mismatches)
+    here = described.other_causes
+    retained = [text for text in known.warnings if not is_eager_warning(text)]
+    warnings = [*here.warnings, *retained]
+    causes = replace(here, examined=known.examined, warnings=tuple(warnings))
+    candidate = Candidate.from_skeleton(described.skeleton)
+    before = replace(program.before, operators=candidate.cost[0])  # counts of one form
+    converted = replace(
+        program, client=client, whole=candidate, before=before, other_causes=causes
+    )
+    return converted, described
+
+
+_SHOWN = 3
+"""Number of suspects, or groups of equally likely ones, that are noted."""
+
+
+def attempt(
+    context: RunContext,
+    program: Subject,
+    described: Described,
+    in_one: WholeCandidate | None = None,
+) -> Attempt:
+    """Choose the build in which a graph form fails, and rank its suspects.
+
+    Args:
+        described: the description of this form.
+        in_one: the known failure of the whole candidate in this form, or None.
+    """
+    checks = program.client.options
+    known = in_one.verdict(program.target, checks) if in_one else None
+    with scratch.make_scratch_folder("evidence") as folder:
+        path = Path(folder) / "evidence.json"
+        tried = choose_build(context, program, evidence=str(path), known=known)
+        if tried.subject is None:
+            return tried
+        traces = Traces.from_line(path.read_text()) if path.exists() else Traces()
+    if in_one and known:
+        traces = in_one.traces
+    evidence = Evidence.from_traces(traces)
+    suspects = _suspects(context, tried.subject, described, evidence, tried.seen[-1])
+    shown = (short_kernels(str(tie)) for tie in group_ties(suspects)[:_SHOWN])
+    for line in dict.fromkeys(shown):  # calls in one line of the model read alike
+        context.note(line)
+    return replace(tried, subject=replace(tried.subject, suspects=suspects))
+
+
+def _suspects(
+    context: RunContext,
+    program: Subject,
+    described: Described,
+    known: Evidence,
+    seen: Verdict,
+) -> tuple[Suspect, ...]:
+    """Rank operators; run further checks if the evidence does not suffice.
+
+    Args:
+        known: the evidence that the failing run has left.
+        seen: the verdict of that run.
+    """
+    input_program, target, failed = program.whole, program.target, seen.observation
+    mismatches = described.description.mismatches
+    known = replace(
+        known,
+        text=known.text or failed.log,
+        mismatched=tuple(dict.fromkeys(mismatch.within for mismatch in mismatches)),
+        stopped=described.description.stopped,
+    )
+    if program.command is None:
+        seconds = failed.seconds / failed.runs
+        arguments = program.client, input_program, target, known, context.note
+        known = collect_evidence(*arguments, seconds, context.budget)
+    return rank_suspects(known, input_program.skeleton, target)

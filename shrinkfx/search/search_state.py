@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import product
 from typing import Protocol, Self
 
@@ -21,7 +21,7 @@ from shrinkfx.errors import InvalidEdit
 from shrinkfx.failure.verdict import Outcome
 from shrinkfx.program.apply import apply, remaining_edit
 from shrinkfx.program.candidate import Candidate, Outputs
-from shrinkfx.program.edits import Edit
+from shrinkfx.program.edits import Drop, Edit
 from shrinkfx.program.view import NO_SUSPECTS
 from shrinkfx.search.bundles import Bundles
 from shrinkfx.search.fitting import (
@@ -32,7 +32,6 @@ from shrinkfx.search.fitting import (
 )
 from shrinkfx.search.group_testing import GroupTesting
 from shrinkfx.search.odds import EditProbabilities
-from shrinkfx.search.rejections import Rejections
 from shrinkfx.search.strategy import Strategy, select_strategies
 
 _P_SHOW = 0.75
@@ -299,3 +298,46 @@ class SearchState:
         self._turn = None
         if strategy.combines or self._start is self.best:
             self._place += 1
+
+
+@dataclass
+class Rejections:
+    """Sets of operators that could not be dropped.
+
+    This uses the monotonicity of delta debugging: a program that passes without some
+    operators is assumed to pass without more of them. The assumption ends when one of
+    these operators can be removed after all, because one accidental pass of half the
+    program must not decide the rest of the search. Only PASSED counts: a bigger cut may
+    repair one that is INVALID or fails DIFFERENTly.
+    """
+
+    _passed: list[tuple[Outputs, frozenset[str]]] = field(default_factory=list)
+
+    def copy(self) -> Rejections:
+        return Rejections(list(self._passed))
+
+    def note(
+        self, edits: Sequence[Edit], candidate: Candidate, outcome: Outcome
+    ) -> None:
+        """Record that ``edits``, which led to ``candidate``, were rejected."""
+        nodes = dropped_operators(edits)
+        if nodes and outcome is Outcome.PASSED:
+            self._passed.append((candidate.outputs, nodes))
+
+    def rule_out(self, edits: Sequence[Edit], candidate: Candidate) -> bool:
+        """Tell whether the answer is known; always False for a single operator.
+
+        Args:
+            edits: all of them are still to be made, and make ``candidate``.
+        """
+        nodes = dropped_operators(edits)
+        return len(nodes) > 1 and any(
+            outputs is candidate.outputs and fewer <= nodes
+            for outputs, fewer in self._passed
+        )
+
+
+def dropped_operators(edits: Sequence[Edit]) -> frozenset[str]:
+    """Collect the operators that a bundle of drops removes; empty for other bundles."""
+    nodes = [edit.nodes for edit in edits if isinstance(edit, Drop)]
+    return frozenset().union(*nodes) if len(nodes) == len(edits) else frozenset()

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from shrinkfx.cli.captured_program import is_run_to_explain
 from shrinkfx.cli.command import abbreviate_command, split_command_line
 from shrinkfx.cli.main import main
 from shrinkfx.cli.parser import list_flags_with_values, make_parser
+from shrinkfx.cli.task import is_run_to_explain
 from shrinkfx.errors import NothingToReduce
 from shrinkfx.folder_lock import is_folder_locked
 from shrinkfx.journal.journal import Journal

@@ -10,7 +10,7 @@ import pytest
 
 from shrinkfx.api import Run, earlier_runs
 from shrinkfx.cli.main import main
-from shrinkfx.cli.run_table import render_run_lines
+from shrinkfx.cli.task_output import render_run_lines
 
 AT = time.mktime((2026, 11, 22, 17, 31, 0, 0, 0, -1))
 HERE = Path("shrinkfx-out")

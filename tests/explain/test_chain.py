@@ -11,12 +11,12 @@ import pytest
 from support.lies import lie, tensor
 
 from shrinkfx.explain.access import access_chain, assertion_chain
+from shrinkfx.explain.chain import refusal_chain
 from shrinkfx.explain.compiled_view import CompiledView
+from shrinkfx.explain.index import find_culprits as guilty_of
 from shrinkfx.explain.index import index_chain
-from shrinkfx.explain.index_culprits import find_culprits as guilty_of
 from shrinkfx.explain.kernel_log import KernelLog
 from shrinkfx.explain.lines import find_line_operators
-from shrinkfx.explain.refusal import refusal_chain
 from shrinkfx.failure.readers.asan import MemoryReport
 from shrinkfx.failure.readers.generated import Code
 from shrinkfx.failure.signature import Kind, Signature, Stage

@@ -16,10 +16,15 @@ import pytest
 from shrinkfx.check.oracle import CheckClient, Limits
 from shrinkfx.explain.bisecting import needed_applications
 from shrinkfx.explain.cause import KnownFacts, explain
-from shrinkfx.explain.decisions import find_decisions
+from shrinkfx.explain.decisions import (
+    MOST,
+    SWITCHES,
+    Switch,
+    SwitchDevice,
+    find_decisions,
+    needed_switches,
+)
 from shrinkfx.explain.reduced_program import ReducedProgram
-from shrinkfx.explain.switches import SWITCHES, Switch, SwitchDevice
-from shrinkfx.explain.switching import MOST, needed_switches
 from shrinkfx.explain.variants import Variants
 from shrinkfx.failure.signature import MEMORY_FAULT, Kind, Signature, Stage
 from shrinkfx.protocol.answers import Checked, Difference, Ending, Raised

@@ -10,8 +10,7 @@ from support.doubles import Arguments, FakeServer
 from support.lies import lie, tensor
 
 from shrinkfx.check.oracle import CheckClient, Limits
-from shrinkfx.explain.cause import KnownFacts, explain
-from shrinkfx.explain.given import find_wrong_input
+from shrinkfx.explain.cause import KnownFacts, explain, find_wrong_input
 from shrinkfx.explain.reduced_program import ReducedProgram
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.program.listing.calls import cut_before

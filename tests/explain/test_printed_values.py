@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shrinkfx.explain.printed_values import (
+from shrinkfx.explain.guide import (
     list_kernel_inputs,
     parse_launches,
     parse_values,

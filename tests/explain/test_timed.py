@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from shrinkfx.explain.access import wrong_sizes
 from shrinkfx.explain.compiled_view import CompiledView
-from shrinkfx.explain.timed import wrong_sizes
 from shrinkfx.protocol.compiled_program_view import (
     Anatomy,
     KernelLaunch,

@@ -21,10 +21,9 @@ from shrinkfx.api import reducing
 from shrinkfx.errors import LoadError, StorageError, UsageError
 from shrinkfx.events import NoteAdded
 from shrinkfx.intake import in_memory
-from shrinkfx.intake.in_memory import ObjectInput, save_object
+from shrinkfx.intake.in_memory import ObjectInput, RemovedRegistrations, save_object
 from shrinkfx.intake.in_session import Source, copy_session
 from shrinkfx.intake.modules import Preload
-from shrinkfx.intake.removed_registrations import RemovedRegistrations
 from shrinkfx.options.options import Options
 from shrinkfx.worker.intake.operators import find_registrations
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from shrinkfx.errors import WorkerError
-from shrinkfx.intake import removed_registrations as asking
-from shrinkfx.intake.removed_registrations import Entry, RemovedRegistrations, taken_out
+from shrinkfx.intake import in_memory as asking
+from shrinkfx.intake.in_memory import Entry, RemovedRegistrations, taken_out
 from shrinkfx.intake.worker import AskWorker
 from shrinkfx.options.options import Options
 from shrinkfx.protocol.answers import Ending

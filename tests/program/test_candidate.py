@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from shrinkfx.errors import InvalidEdit
 from shrinkfx.program.apply import apply
-from shrinkfx.program.candidate import Candidate, Outputs
+from shrinkfx.program.candidate import Candidate, Outputs, is_expensive
 from shrinkfx.program.edits import Bypass, Drop, Edit, Merge, Replace
-from shrinkfx.program.simple_operators import is_expensive
 from shrinkfx.program.skeleton import Role, Skeleton, TensorType
 from shrinkfx.program.view import View
 from shrinkfx.testing import (

@@ -17,7 +17,7 @@ from shrinkfx.events import (
     StepTaken,
 )
 from shrinkfx.failure.verdict import Outcome
-from shrinkfx.progress.live import Live, format_duration
+from shrinkfx.progress.terminal import Live, format_duration
 
 
 class Clock:

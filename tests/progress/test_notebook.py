@@ -22,8 +22,7 @@ from shrinkfx.events import (
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.failure.verdict import Outcome
 from shrinkfx.options.options import Options, Reduction
-from shrinkfx.progress.notebook import Bar, in_notebook
-from shrinkfx.progress.shown import show_progress
+from shrinkfx.progress.shown import Bar, in_notebook, show_progress
 from shrinkfx.progress.terminal import Plain, Progress, Quiet, make_display
 from shrinkfx.testing import chain, whole
 

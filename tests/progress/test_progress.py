@@ -18,7 +18,7 @@ import time
 import pytest
 from support.terminals import read_to_the_end
 
-from shrinkfx.cli.json_lines import Json
+from shrinkfx.cli.task import Json
 from shrinkfx.errors import UsageError
 from shrinkfx.events import (
     ActivityStarted,
@@ -35,9 +35,8 @@ from shrinkfx.events import (
     StepTaken,
 )
 from shrinkfx.failure.verdict import Outcome
-from shrinkfx.progress import pulse, terminal
-from shrinkfx.progress.pulse import Pulse
-from shrinkfx.progress.terminal import Plain, Progress, Quiet, Verbose
+from shrinkfx.progress import terminal
+from shrinkfx.progress.terminal import Plain, Progress, Pulse, Quiet, Verbose
 
 EVENTS: list[Event] = [
     NoteAdded("baseline: it fails"),
@@ -164,7 +163,7 @@ def test_pulse_is_silent_as_long_as_others_speak() -> None:
 def test_minute_of_silence_is_broken(
     listener: type[Plain], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pulse, "EVERY_S", 0.05)
+    monkeypatch.setattr(terminal, "EVERY_S", 0.05)
     stream = io.StringIO()
     with contextlib.closing(listener(stream)) as shower:
         shower(ActivityStarted("running it"))

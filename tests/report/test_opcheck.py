@@ -7,7 +7,7 @@ import ast
 import pytest
 import torch
 
-from shrinkfx.report.issue.opcheck import OpcheckLines, write_opcheck
+from shrinkfx.report.issue.to_author import OpcheckLines, write_opcheck
 
 SCRIPT = """\
 import torch

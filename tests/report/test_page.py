@@ -27,13 +27,11 @@ from shrinkfx.report.explanation.operator_mismatch import OperatorMismatch
 from shrinkfx.report.explanation.operators import Operator
 from shrinkfx.report.explanation.record import Explanation
 from shrinkfx.report.explanation.values import WrongValue
-from shrinkfx.report.page.drawing import Drawing, draw, draw_within
+from shrinkfx.report.page.drawing import Drawing, draw, draw_within, lay_out
 from shrinkfx.report.page.folding import MOST, Fold, fold
-from shrinkfx.report.page.heading import checks_of, figures, warnings
 from shrinkfx.report.page.kernel import find_failing_source
-from shrinkfx.report.page.layered import lay_out
 from shrinkfx.report.page.links import list_links
-from shrinkfx.report.page.page import ranges, render_page
+from shrinkfx.report.page.page import checks_of, figures, ranges, render_page, warnings
 from shrinkfx.report.page.parts import (
     Light,
     Part,

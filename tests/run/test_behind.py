@@ -18,8 +18,8 @@ from shrinkfx.protocol.answers import Checked, Difference, Ending, Invalid
 from shrinkfx.protocol.choices import Guard
 from shrinkfx.report.caveats import OtherCauses
 from shrinkfx.report.record import ProgramSize
-from shrinkfx.run.adjacent_memory import require_any_adjacent_memory
 from shrinkfx.run.context import RunContext
+from shrinkfx.run.observe import require_any_adjacent_memory
 from shrinkfx.run.subject import Subject
 from shrinkfx.testing import chain
 

@@ -20,9 +20,9 @@ from shrinkfx.protocol.tasks import RunCommand, RunScript, SaveCandidate, WriteC
 from shrinkfx.report.record import ProgramSize
 from shrinkfx.report.repro_files import VerifiedRepro
 from shrinkfx.report.running import SAVED
-from shrinkfx.run.by_command import verify_by_command
 from shrinkfx.run.context import RunContext
 from shrinkfx.run.record import Result
+from shrinkfx.run.repro_maker import verify_by_command
 from shrinkfx.run.result import write_result
 from shrinkfx.run.subject import Subject
 from shrinkfx.testing import chain, whole

@@ -24,7 +24,7 @@ from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.report.record import ProgramSize
 from shrinkfx.run.context import RunContext
 from shrinkfx.run.describing import describe_program
-from shrinkfx.run.form import choose_graph_form
+from shrinkfx.run.observe import choose_graph_form
 from shrinkfx.run.subject import Subject
 from shrinkfx.testing import chain, operator, skeleton
 

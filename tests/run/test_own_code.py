@@ -17,9 +17,13 @@ from shrinkfx.protocol.answers import Ending
 from shrinkfx.protocol.descriptions import Registered
 from shrinkfx.report.bundle_builder import build_bundle
 from shrinkfx.report.preload_bundle import Preload, PreloadBundle, PreloadCut
-from shrinkfx.run.own_code import MAX_QUESTIONS, CompilerCodeQueries, add_narrowed_cuts
 from shrinkfx.run.preload_effects import PreloadOracle
-from shrinkfx.run.preloading import smallest_first
+from shrinkfx.run.preloading import (
+    MAX_QUESTIONS,
+    CompilerCodeQueries,
+    add_narrowed_cuts,
+    smallest_first,
+)
 from shrinkfx.search.budget import Budget
 
 LINES = [f'lowerings["{name}"] = print' for name in "abcdefghijklmnop"]

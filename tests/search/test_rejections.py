@@ -8,7 +8,7 @@ from shrinkfx.failure.verdict import Outcome
 from shrinkfx.program.apply import apply
 from shrinkfx.program.candidate import Outputs
 from shrinkfx.program.edits import Bypass, Drop, Edit
-from shrinkfx.search.rejections import Rejections, dropped_operators
+from shrinkfx.search.search_state import Rejections, dropped_operators
 from shrinkfx.testing import chain, skeleton, whole
 
 START = whole(chain("x", "a", "b", "c", "d", "e"))

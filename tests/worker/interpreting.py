@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from shrinkfx.protocol.files import ArtifactFile, KernelRun
-from shrinkfx.worker.explaining.kernel_alone import keep_failing_kernel
+from shrinkfx.worker.explaining.debug_files import keep_failing_kernel
 from shrinkfx.worker.interpreter import backend as interpreter
 from shrinkfx.worker.interpreter.backend import (
     GeneratedCode,

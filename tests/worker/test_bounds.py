@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from shrinkfx.worker.checking.bounds import find_out_of_bounds_operator
+from shrinkfx.worker.checking.check import find_out_of_bounds_operator
 from shrinkfx.worker.graph.rebuild import RebuiltCandidate
 from shrinkfx.worker.model import Inputs
 

@@ -11,7 +11,7 @@ from torch._inductor.codegen.cpp import CppOverrides
 from torch._inductor.custom_graph_pass import CustomGraphPass
 from torch._inductor.lowering import lowerings
 
-from shrinkfx.worker.preloads.registrations import Changes, Snapshot
+from shrinkfx.worker.preloads.alone import Changes, Snapshot
 
 aten = torch.ops.aten
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from shrinkfx.worker.forkserver.driver_log import driver_log
+from shrinkfx.worker.forkserver.supervise import driver_log
 
 FAULT = "NVRM: Xid (PCI:0000:65:00): 31, pid=4711, name=python, MMU Fault"
 LOST = "NVRM: Xid (PCI:0000:65:00): 79, pid='<unknown>', GPU has fallen off the bus."

@@ -22,8 +22,7 @@ from shrinkfx.protocol.tasks import Examine, ExamineCandidate
 from shrinkfx.worker.forkserver.supervise import become_subreaper, supervise
 from shrinkfx.worker.model import Inputs, Program
 from shrinkfx.worker.operators.custom import custom_operators as custom_in
-from shrinkfx.worker.operators.examine import examine, examine_runs
-from shrinkfx.worker.operators.fake_kernel_location import find_fake_kernel
+from shrinkfx.worker.operators.examine import examine, examine_runs, find_fake_kernel
 from shrinkfx.worker.tasks import Worker
 
 OPS = torch.ops.declared

@@ -11,7 +11,7 @@ import torch._inductor.config
 from torch._inductor.runtime.cache_dir_utils import default_cache_dir
 
 from shrinkfx.worker.aoti.backend import own_cache_variables
-from shrinkfx.worker.aoti.headers import cache_header_names
+from shrinkfx.worker.aoti.fast_build import cache_header_names
 
 _PLAIN = {"aot_inductor.compile_wrapper_opt_level": "O0"}
 

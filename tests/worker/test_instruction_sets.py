@@ -8,7 +8,7 @@ import pytest
 import torch._inductor.config
 from torch._inductor.cpu_vec_isa import VecAVX2, VecISA
 
-from shrinkfx.worker.aoti.instruction_sets import cache_instruction_sets
+from shrinkfx.worker.aoti.backend import cache_instruction_sets
 
 
 class Compiler:

@@ -8,7 +8,7 @@ from torch.export import Dim
 
 from shrinkfx.worker.checking.compare import DEFAULT_TOLERANCES
 from shrinkfx.worker.explaining.lowered import ComparedRun
-from shrinkfx.worker.explaining.missized import describe_wrong_size
+from shrinkfx.worker.explaining.values import describe_wrong_size
 from shrinkfx.worker.model import Inputs
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from shrinkfx.worker.checking.expected_mismatches import find_unexpected_mismatches
+from shrinkfx.worker.checking.check import find_unexpected_mismatches
 from shrinkfx.worker.graph.rebuild import RebuiltCandidate
 from shrinkfx.worker.model import Inputs
 

@@ -19,8 +19,8 @@ from shrinkfx.worker.eager.intermediates import SEED, EagerValues, RunRecord, ru
 from shrinkfx.worker.graph.describe import describe
 from shrinkfx.worker.graph.rebuild import RebuiltCandidate, rebuild
 from shrinkfx.worker.model import Inputs, Program
-from shrinkfx.worker.printing.dynamic_shapes import choose_names_to_drop
 from shrinkfx.worker.printing.module import (
+    choose_names_to_drop,
     export_source,
     print_program,
     run_source,

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from shrinkfx import scratch
 from shrinkfx.check.allowance import UNLIMITED, Allowance
-from shrinkfx.check.baseline.not_seen import make_not_reproducible
-from shrinkfx.check.baseline.other_causes import may_be_the_inputs, other_cause
-from shrinkfx.check.baseline.recompile import leaves_out_weights, recompile_program
+from shrinkfx.check.baseline.recompile import (
+    advise_other_hash_seed,
+    leaves_out_weights,
+    recompile_program,
+)
 from shrinkfx.check.baseline.runs import (
     MAX_SILENT_RUNS,
     Bounds,
@@ -23,12 +26,14 @@ from shrinkfx.check.oracle import (
     CheckClient,
     runs_to_be_sure,
 )
-from shrinkfx.errors import BudgetExhausted
+from shrinkfx.errors import BudgetExhausted, NotReproducible
 from shrinkfx.failure.signature import ANY, MEMORY_FAULT, Kind, Signature, Stage
+from shrinkfx.failure.verdict import Observation
 from shrinkfx.protocol.answers import Checked
 from shrinkfx.protocol.choices import Build, Guard, Probe
 from shrinkfx.protocol.record import Message
 from shrinkfx.protocol.requests import CheckOptions
+from shrinkfx.wording import Flag, MessageText
 
 
 @dataclass(frozen=True)
@@ -292,3 +297,131 @@ def _go_on(
     silent = [s.unresolved for s in runs.seen if s.unresolved]
     if len(silent) >= MAX_SILENT_RUNS:
         note(f"{len(silent)} runs were inconclusive ({silent[-1]}): stopping the runs")
+
+
+def other_cause(
+    client: CheckClient, target: Signature, is_known: Callable[[Signature], bool]
+) -> str:
+    """Run the program with input guards and, for a NaN, with checks of all values.
+
+    Every package has the guards, and a variable enables them at run time, so a kept
+    package is run again. Checks of values need a build of their own.
+
+    Args:
+        is_known: tells whether a failure also shows without the checks.
+
+    Returns:
+        A description of the possible cause, or ''. A check that fails where the program
+        passes is no cause.
+    """
+    if not may_be_the_inputs(target):
+        return ""
+    client, under, again = client.with_options(sanity=True), _GUARDS, f"--env {_GUARDS}"
+    checks = "sizes and strides"
+    if target.kind is Kind.NAN:
+        inductor = {**client.options.inductor, "nan_asserts": True}
+        client = client.with_options(package=None, inductor=inductor)
+        under, checks = f"{_GUARDS} and nan_asserts", f"{checks}, and values"
+        again += " --inductor-config nan_asserts=True"
+    seen = client.run_input_program()[0]
+    shown = seen.signature
+    if seen.unresolved or shown is None or is_known(shown):
+        return ""
+    if shown.stage is Stage.PASSING:
+        return ""
+    if shown.kind is Kind.CHECK_INPUTS:
+        specialised = _SPECIALISED if _SIZE_OF_ONE.search(shown.text) else ""
+        return (
+            f"with {under} the program refuses its inputs ({shown.text}); the inputs "
+            f"may be at fault. {specialised}To use other inputs: --inputs FILE; to "
+            "reduce the refusal: --until check-inputs"
+        )
+    return (
+        f"with {under} (checks {checks}) the program fails differently: {shown}; that "
+        f"may be the cause. To reduce that failure instead: --until {shown.kind} "
+        f"{again}"
+    )
+
+
+_SIZE_OF_ONE = re.compile(r"expected it to be >= 2, but got: 1\b")
+"""The message in ``torch/_inductor/codegen/cpp_wrapper_cpu.py``."""
+
+_SPECIALISED = (
+    "torch.export specializes sizes 0 and 1: a dynamic dim covers sizes from 2 up. "
+    "Export the program separately for size 1. "
+)
+
+_GUARDS = "AOTI_RUNTIME_CHECK_INPUTS=1"
+
+
+def may_be_the_inputs(target: Signature) -> bool:
+    """Tell whether the inputs may cause a failure of this kind."""
+    ran = target.stage in (Stage.RUN, Stage.COMPARE)
+    return ran and target.kind not in (Kind.CHECK_INPUTS, Kind.HANG, Kind.OOM)
+
+
+def make_not_reproducible(
+    wanted: str, tried: list[tuple[Runs, Bounds]]
+) -> NotReproducible:
+    """Create the error, with the number of runs, and their time if that ended them."""
+    seen = [s for runs, _ in tried for s in (*runs.seen, *runs.later)]
+    texts = list(dict.fromkeys(s.in_words for s in seen))
+    made = sum(runs.made_count for runs, _ in tried)
+    why = [bounds.explain_end(runs) for runs, bounds in tried]
+    compiled = sum(bounds.compilations for _, bounds in tried)
+    advice = MessageText.lines(dict.fromkeys([_advice(seen, wanted, compiled), *why]))
+    spent_s = sum(bounds.spent_s for _, bounds in tried)
+    seconds = spent_s if any(why) and spent_s else None
+    return NotReproducible(wanted, made, texts, advice, seconds, _only_kind(seen))
+
+
+def _only_kind(seen: list[Observation]) -> str:
+    kinds = {str(s.signature.kind) if s.signature else "" for s in seen}
+    return kinds.pop() if len(kinds) == 1 else ""
+
+
+def _advice(seen: list[Observation], wanted: str, compiled: int) -> MessageText:
+    kinds = {s.signature.kind.value for s in seen if s.signature}
+    if kinds:
+        return MessageText(
+            "to reduce the failure seen here: ", Flag("--until", sorted(kinds)[0])
+        )
+    if all(s.passed for s in seen):
+        silent = [_SILENT] if wanted != Kind.IMA else []
+        otherwise = advise_other_hash_seed(compiled)
+        return MessageText.lines([*_WHAT_DIFFERS, otherwise, *silent, *_WHERE_ELSE])
+    return MessageText("see above")
+
+
+_WHAT_DIFFERS = (
+    "possible differences from the failing run:",
+    MessageText(
+        "inputs other than the exported inputs: ",
+        Flag("--inputs", stands="FILE"),
+        "; other sizes: ",
+        Flag("--dynamic-sweep"),
+    ),
+    MessageText(
+        "settings: ",
+        Flag("--inductor-config", stands="KEY=VALUE"),
+        ", ",
+        Flag("--env", stands="KEY=VALUE"),
+    ),
+    MessageText("custom lowerings or passes: ", Flag("--preload", stands="FILE")),
+)
+
+_SILENT = MessageText("a memory error that went unnoticed: ", Flag("--until", "ima"))
+
+_WHERE_ELSE = (
+    MessageText(
+        "CUDA instead of the CPU: ",
+        Flag("--device", "cuda"),
+        " with ",
+        Flag("--backend", "interpreter"),
+        " checks each access of a kernel",
+    ),
+    MessageText(
+        "a busy machine: keep this machine busy, and run with ",
+        Flag("--baseline-runs", 1000),
+    ),
+)

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import linecache
 import os
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -25,10 +27,10 @@ from shrinkfx.protocol.compiled_program_view import (
     KernelLaunch,
     KernelText,
     MadeBuffer,
+    StrayAccess,
 )
 from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.worker.eager.intermediates import SEED
-from shrinkfx.worker.explaining.first_finding import describe_first_finding
 from shrinkfx.worker.explaining.kernel_tracing import (
     ADDED_LINE_MARK,
     TRACE_FILE_VARIABLE,
@@ -44,6 +46,8 @@ from shrinkfx.worker.explaining.program_facts import (
 from shrinkfx.worker.explaining.timed import TimedSizes
 from shrinkfx.worker.forkserver.supervise import Note
 from shrinkfx.worker.graph.rebuild import RebuiltCandidate
+from shrinkfx.worker.interpreter.findings import KernelFinding, Probe, Report
+from shrinkfx.worker.interpreter.memory_checks.bounds import CHECKER, place_of_launch
 from shrinkfx.worker.private_api import codegen_api
 
 
@@ -316,3 +320,55 @@ def _first_lines(build: Path, kernels: dict[str, KernelText]) -> dict[str, int]:
                     above = kernel.text[: kernel.text.index(head)].count("\n")
                     first_lines[name] = number - added - above
     return first_lines
+
+
+def describe_first_finding(error: BaseException) -> StrayAccess | None:
+    """Describe the first finding; return None if another error ended the run."""
+    if not isinstance(error, Report):
+        return None
+    finding = error.findings[0]
+    text, line = _kernel_text(finding)
+    launched = CHECKER.launched[-1] if CHECKER.launched else None
+    layout = launched.layouts.get(finding.argument) if launched else None
+    return StrayAccess(
+        fault=str(finding.fault),
+        kernel=finding.kernel,
+        user=any(name.startswith("user kernel ") for name in finding.operators),
+        line=line,
+        text=text,
+        argument=finding.argument,
+        role=finding.role,
+        offset=finding.offset,
+        elements=finding.elements,
+        item_bytes=finding.item_bytes,
+        lanes=finding.lanes,
+        program=finding.program,
+        grid=launched.grid if launched else (),
+        launch=place_of_launch(finding),
+        message=finding.message,
+        values=tuple(f"{name}={value}" for name, value in finding.values),
+        shape=layout.shape if layout else (),
+        stride=layout.stride if layout else (),
+        made_up=finding.probe is Probe.HINTS,
+    )
+
+
+def _kernel_text(finding: KernelFinding) -> tuple[str, int]:
+    """Return the text of the function around a finding's line, and the line's index.
+
+    Returns:
+        '' and -1 if the file is not readable.
+    """
+    lines = [line.rstrip("\n") for line in linecache.getlines(finding.file)]
+    if not 0 < finding.line <= len(lines):
+        return "", -1
+    begin = finding.line - 1
+    while begin > 0 and not re.match(r"\s*def \w+\(", lines[begin]):
+        begin -= 1
+    indent = len(lines[begin]) - len(lines[begin].lstrip())
+    end = finding.line
+    while end < len(lines) and (
+        not lines[end].strip() or len(lines[end]) - len(lines[end].lstrip()) > indent
+    ):
+        end += 1
+    return "\n".join(lines[begin:end]).rstrip(), finding.line - 1 - begin

@@ -4,6 +4,12 @@ A kernel's expected result is computed from its actual arguments, right or wrong
 kernel is wrong here only if it computes a wrong value itself, and not if it passes on
 another kernel's error. Values that fusion keeps out of memory cannot be seen, so all
 operators between two values in memory are checked as one.
+
+Find buffers whose size in memory differs from the compiler's plan.
+
+The plan gives a buffer's sizes over symbols; compiled code reads each symbol's value
+off the inputs of a call. If the plan is right and the buffer's size is not, then
+compiled code read a symbol wrongly, and no operator is at fault.
 """
 
 from __future__ import annotations
@@ -27,7 +33,6 @@ from shrinkfx.worker.explaining.lowered import (
     add_graph_results,
     measure_tensor_difference,
 )
-from shrinkfx.worker.explaining.missized import describe_wrong_size
 from shrinkfx.worker.explaining.recompute import (
     CannotRecompute,
     Known,
@@ -45,6 +50,7 @@ from shrinkfx.worker.explaining.recompute import (
 from shrinkfx.worker.explaining.recording import Recording
 from shrinkfx.worker.explaining.undeclared_writes import find_undeclared_writes
 from shrinkfx.worker.model import flat_inputs
+from shrinkfx.worker.sizes.bindings import bind_symbols
 
 _NOT_RETURNED = "what is returned is not what a kernel has left in memory"
 
@@ -331,3 +337,27 @@ class _Comparison:
 def _relative(tolerance: Tolerance) -> Tolerance:
     """Return the tolerance without its absolute part."""
     return lambda dtype: (tolerance(dtype)[0], 0.0)
+
+
+def describe_wrong_size(
+    value: torch.Tensor, planned: Sequence[Any], ran: ComparedRun
+) -> str:
+    """Return a message about a size of a buffer that compiled code got wrong, or ''.
+
+    Args:
+        planned: the buffer's sizes, expressions over the program's symbols.
+    """
+    if len(planned) != value.dim():
+        return ""
+    known = bind_symbols(ran.exported, flat_inputs(ran.exported, ran.inputs))
+    numbers = {str(size): number for size, number in known.items()}
+    for size, real in zip(planned, value.shape, strict=True):
+        symbols: set[Any] = getattr(size, "free_symbols", set())
+        if not symbols or any(str(symbol) not in numbers for symbol in symbols):
+            continue
+        right = size.xreplace({symbol: numbers[str(symbol)] for symbol in symbols})
+        if right.is_number and int(right) != real:
+            return (
+                f"{size} is {int(right)} at these inputs, and {real} in compiled code"
+            )
+    return ""

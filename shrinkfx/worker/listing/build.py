@@ -1,23 +1,41 @@
-"""Construction of an exported program from a printed one, as in a repro."""
+"""Construction of an exported program from a printed one, as in a repro.
+
+Names and origins of statements, set on the nodes that export makes.
+
+Reports about a compiled program use the names of nodes. With these names they refer to
+statements, and to the operators of the input program that have the same names.
+"""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection, Mapping, Sequence
+import copy
+import itertools
+import operator
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
+from torch import fx
+from torch.export import ExportedProgram
 
-from shrinkfx.program.listing.printed_program import InputOrWeight, PrintedProgram, Run
+from shrinkfx.program.listing.printed_program import (
+    Block,
+    InputOrWeight,
+    PrintedProgram,
+    Run,
+)
 from shrinkfx.program.listing.statements import RETURN, Statement
 from shrinkfx.worker.graph.rebuild import RebuiltCandidate
 from shrinkfx.worker.graph.symbols import CannotRebuild
-from shrinkfx.worker.listing.names import restore_statement_names
 from shrinkfx.worker.listing.source import statements_of
 from shrinkfx.worker.listing.tensor_specs import make_from_spec
 from shrinkfx.worker.loading.source_archive import execute_source, set_weight
 from shrinkfx.worker.model import Inputs
+from shrinkfx.worker.origin import set_origin
+from shrinkfx.worker.printing.graph import callee
 from shrinkfx.worker.printing.module import export
 from shrinkfx.worker.private_api import archive_api
 
@@ -109,3 +127,143 @@ def _list_returned(listing: PrintedProgram) -> list[str]:
     tree = ast.parse(listing.main.statements[-1].code, mode="eval").body
     values = tree.elts if isinstance(tree, (ast.Tuple, ast.List)) else [tree]
     return [ast.unparse(value) for value in values]
+
+
+_PART = re.compile(r"(\w+)(\.shape)?\[(\d+)\]")
+"""One of several results, or a size."""
+
+_METHOD = "torch.ops.higher_order.call_torchbind"
+"""The operator that calls methods of script objects."""
+
+_ATTRIBUTE = re.compile(r"self\.(\w+)")
+
+
+def restore_statement_names(
+    listing: PrintedProgram, exported: ExportedProgram
+) -> ExportedProgram:
+    """Give the nodes of a printed program's export the names of its statements."""
+    root = exported.graph_module
+    renamed = _restore_block_names(listing, listing.main, root)
+    signature = exported.module_call_graph[0].signature
+    outputs = [spec.arg for spec in exported.graph_signature.output_specs]
+    arguments = [*outputs, *(signature.outputs if signature else [])]
+    for argument in {id(each): each for each in arguments}.values():
+        name = getattr(argument, "name", None)
+        if name in renamed:
+            argument.name = renamed[name]
+    return exported
+
+
+def _restore_block_names(
+    listing: PrintedProgram, block: Block, module: fx.GraphModule
+) -> dict[str, str]:
+    """Rename the nodes of a block, and of the blocks that it calls.
+
+    Returns:
+        New names of nodes, by old name.
+    """
+    found = _matches(block, module.graph)
+    for node in module.graph.nodes:
+        set_origin(node, found[node].origin if node in found else "")
+    members = dict(_members(block, found))
+    kinds = dict(block.members)
+    for old, attribute in members.items():
+        _restore_block_names(
+            listing, listing.block(kinds[attribute]), getattr(module, old)
+        )
+    _move(module, members)
+    wanted = {node: statement.name for node, statement in found.items()}
+    if block is not listing.main:
+        wanted |= dict(zip(_placeholders(module.graph), block.arguments, strict=False))
+    before = [node.name for node in module.graph.nodes]
+    _rename(module.graph, wanted)
+    module.graph = copy.deepcopy(module.graph)  # registers the new names
+    after = [node.name for node in module.graph.nodes]
+    return dict(zip(before, after, strict=True))
+
+
+def _matches(block: Block, graph: fx.Graph) -> dict[fx.Node, Statement]:
+    """Match statements with nodes: operators in order, and parts of their results.
+
+    Export may insert operators of its own, and remove unused ones.
+    """
+    found: dict[fx.Node, Statement] = {}
+    placeholders = _placeholders(graph)
+    known = {node.name: node for node in placeholders}
+    if len(placeholders) == len(block.arguments):  # no weights among them
+        known = dict(zip(block.arguments, placeholders, strict=True))
+    operators = [node for node in graph.nodes if _is_operator(node)]
+    for line in block.statements:
+        part = _PART.fullmatch(line.code)
+        if part is not None and part[1] in known:
+            node = _find_part(known[part[1]], int(part[3]), is_size=bool(part[2]))
+        elif line.yields and (line.is_operator or line.callee.startswith("self.")):
+            called = line.callee if line.is_operator else _METHOD
+            matching = (n for n in operators if callee(n.target) == called)
+            node = next(matching, None)
+            operators = operators[operators.index(node) + 1 :] if node else operators
+        else:
+            continue
+        if node is not None and node not in found:
+            known[line.name] = node
+            found[node] = line
+    return found
+
+
+def _placeholders(graph: fx.Graph) -> list[fx.Node]:
+    return [node for node in graph.nodes if node.op == "placeholder"]
+
+
+def _is_operator(node: fx.Node) -> bool:
+    """Return whether a node is an operator that does not just read a size."""
+    read_size = str(node.target).startswith("aten.sym_")
+    return bool(getattr(node.target, "namespace", "")) and not read_size
+
+
+def _find_part(node: fx.Node, number: int, *, is_size: bool) -> fx.Node | None:
+    """Find the node for one result of a node, or for one of its sizes."""
+    target = torch.ops.aten.sym_size.int if is_size else operator.getitem
+    for user in node.users:
+        if user.target is target and user.args == (node, number):
+            return user
+    return None
+
+
+def _members(
+    block: Block, found: Mapping[fx.Node, Statement]
+) -> Iterator[tuple[str, str]]:
+    """Pair the subgraphs that operators take with their names in statements."""
+    kinds = dict(block.members)
+    for node, line in found.items():
+        graphs = (n for n in node.all_input_nodes if n.op == "get_attr")
+        names = (name for name in _ATTRIBUTE.findall(line.code) if name in kinds)
+        for graph, name in zip(graphs, names, strict=False):
+            yield str(graph.target), name
+
+
+def _move(module: fx.GraphModule, members: Mapping[str, str]) -> None:
+    """Rename the submodules of a module, if the new names are distinct and free."""
+    new, others = set(members.values()), dict(module.named_children()).keys()
+    if len(new) < len(members) or new & (others - members.keys()):
+        return
+    moved = {new: getattr(module, old) for old, new in members.items()}
+    for old in members:
+        delattr(module, old)
+    for name, inner in moved.items():
+        setattr(module, name, inner)
+    for node in module.graph.nodes:
+        if node.op == "get_attr":
+            node.target = members.get(str(node.target), node.target)
+
+
+def _rename(graph: fx.Graph, wanted: Mapping[fx.Node, str]) -> None:
+    """Name nodes, and rename other nodes that have one of these names."""
+    taken = {node.name for node in graph.nodes if node not in wanted}
+    for node, name in wanted.items():
+        if node.op != "placeholder" or name not in taken:
+            node.name = name
+    names = set(wanted.values())
+    for node in graph.nodes:
+        if node not in wanted and node.op != "placeholder" and node.name in names:
+            free = (f"{node.name}_{n}" for n in itertools.count())
+            node.name = next(name for name in free if name not in taken | names)

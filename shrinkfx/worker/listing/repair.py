@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
+from typing import Self
 
 from torch import Tensor
 
@@ -42,8 +43,12 @@ from shrinkfx.worker.listing.dims import (
 )
 from shrinkfx.worker.listing.eager_statement import mutates_operand
 from shrinkfx.worker.listing.fakes import StandInRunner
-from shrinkfx.worker.listing.index_bounds import BoundsCheck
-from shrinkfx.worker.listing.indices import IndexChecker, require_valid_inputs
+from shrinkfx.worker.listing.indices import (
+    IndexChecker,
+    OutOfBoundsIndex,
+    list_bounding_refills,
+    require_valid_inputs,
+)
 from shrinkfx.worker.listing.knobs import Knob, apply_replacements
 from shrinkfx.worker.listing.lengths import propose_length_refills
 from shrinkfx.worker.listing.program_trace import (
@@ -326,3 +331,47 @@ class Fitter:
                 if isinstance(knob.now, int) and knob.now > 1:
                     by_number.setdefault(knob.now, []).append(knob)
         yield from sorted(by_number.values(), key=len, reverse=True)
+
+
+@dataclass(frozen=True)
+class BoundsCheck:
+    """The bounds check of a printed program, and of its changed versions.
+
+    Attributes:
+        known_out_of_bounds: the run and the inputs of each index that is out of bounds
+            in the unchanged program. This may be why it fails, so they may stay out of
+            bounds.
+    """
+
+    indices: IndexChecker
+    known_out_of_bounds: frozenset[tuple[Run, tuple[str, ...]]] = frozenset()
+
+    def with_allowed(self, listing: PrintedProgram, trace: Trace) -> Self:
+        """Allow the indices that are out of bounds in the unchanged program."""
+        found = self._iter_out_of_bounds(listing, trace)
+        return replace(
+            self, known_out_of_bounds=frozenset((run, b.givens) for run, b in found)
+        )
+
+    def beyond(self, attempt: Attempt) -> Iterator[tuple[Run, OutOfBoundsIndex]]:
+        """Yield the indices that are out of bounds and were not before."""
+        for inputs, beyond in self._iter_out_of_bounds(attempt.listing, attempt.trace):
+            if (inputs, beyond.givens) not in self.known_out_of_bounds:
+                yield inputs, beyond
+
+    def list_refills(self, attempt: Attempt) -> list[Refill | None]:
+        """List refills that bound the indices; None for an index without a refill."""
+        refills: dict[Refill | None, None] = {}
+        for inputs, beyond in self.beyond(attempt):
+            found = list_bounding_refills(
+                attempt.listing, inputs, beyond.givens, beyond.size
+            )
+            refills |= dict.fromkeys(found or [None])
+        return list(refills)
+
+    def _iter_out_of_bounds(
+        self, listing: PrintedProgram, trace: Trace
+    ) -> Iterator[tuple[Run, OutOfBoundsIndex]]:
+        for inputs in runs_of(listing):
+            for beyond in self.indices.find_out_of_bounds(listing, inputs, trace):
+                yield inputs, beyond

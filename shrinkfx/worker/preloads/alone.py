@@ -1,13 +1,29 @@
-"""Run a registering script as the repro's user would, and report its effects."""
+"""Run a registering script as the repro's user would, and report its effects.
+
+Find what a preload changes in PyTorch, place by place.
+
+    lowerings[aten.roll.default] = f    torch._inductor.lowering.lowerings[aten.roll...]
+    CppOverrides.hypot = g              torch._inductor.codegen.cpp.CppOverrides.hypot
+
+Eager mode sees none of these changes, while the compiler may see all of them. Two forks
+of one process share the objects from before the fork; an object that was made later is
+compared by the code that made it.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import importlib
 import os
+import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from types import ModuleType
+from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
+from typing import Any
 
 import torch
 
@@ -22,8 +38,7 @@ from shrinkfx.worker.loading.load import load
 from shrinkfx.worker.loading.script_objects import trust_new_classes
 from shrinkfx.worker.model import Program
 from shrinkfx.worker.preloads.files_used import FileRecorder
-from shrinkfx.worker.preloads.registrations import Snapshot, describe_registrations
-from shrinkfx.worker.private_api import operator_api
+from shrinkfx.worker.private_api import graph_api, operator_api
 from shrinkfx.worker.private_api.graph_api import pytree
 
 
@@ -131,3 +146,281 @@ def _bytes(value: object) -> bytes:
         return header + repr(value).encode()
     flat = value.detach().cpu().contiguous().resolve_conj().resolve_neg().reshape(-1)
     return header + bytes(flat.view(torch.uint8).numpy().tobytes())
+
+
+SEARCHED_PACKAGES = ("torch", "triton")
+"""The top-level packages to search for changes."""
+
+_COMPILER = (
+    "torch._inductor.lowering",
+    "torch._inductor.decomposition",
+    "torch._inductor.compile_fx",
+    "torch._inductor.codegen.cpp",
+    "torch._inductor.codegen.triton",
+    "torch._decomp",
+)
+"""Modules to import before the snapshot.
+
+The snapshot knows nothing about modules that are imported later.
+"""
+
+_CONFIGS = ("torch._inductor.config", "torch._dynamo.config", "torch._functorch.config")
+_SIMPLE = (bool, int, float, complex, str, bytes, type(None))
+
+_IGNORED = (
+    "torch.ao.",
+    "torch.distributed.",
+    "torch.jit.",
+    "torch.onnx.",
+    "torch.ops.",
+    "torch.optim.",
+    "torch.testing.",
+    "triton.runtime.jit.",
+)
+"""Modules that do not affect compilation, or that only list names."""
+
+Place = tuple[int, Hashable]
+"""The id of the object that holds a value, and the key or name in it."""
+
+
+_COMPILERS = ("torch._inductor", "torch._decomp", "torch._functorch", "triton")
+"""Prefixes of places where code is part of the compiler."""
+
+
+@dataclass(frozen=True)
+class Changes:
+    """The differences to a snapshot.
+
+    Attributes:
+        places: each changed place, with a description of its current value.
+        own: the places where code from outside PyTorch is part of the compiler.
+    """
+
+    places: Mapping[str, str]
+    own: tuple[str, ...]
+
+
+class Snapshot:
+    """The values of all places at one time, for comparison with a later state."""
+
+    def __init__(self) -> None:
+        for name in _COMPILER:
+            importlib.import_module(name)
+        self._modules = set(_modules())
+        self._values = {place: (at, value) for place, at, _, value in _values()}
+        self._state = _state()
+
+    def changes(self, operators: Mapping[str, str]) -> Changes:
+        """Describe the values that are new or changed since the snapshot, by place.
+
+        Args:
+            operators: descriptions of the registrations of operators of interest.
+        """
+        places, missing, user = dict(operators), dict(self._values), _own_settings()
+        for place, holder, key, value in _values():
+            known = missing.pop(place, None)
+            if known and _is_same(known[1], value):
+                continue
+            module = holder.partition(" ")[0]
+            if known or module in self._modules or _is_foreign(value):
+                description = _description(value)
+                # An index is no stable key: removing an element moves the next ones.
+                name = f"{holder} {description if isinstance(key, int) else _key(key)}"
+                places[name] = places.get(name, "") + description
+                if name.startswith(_COMPILERS) and _is_own(value):
+                    user.append(name)
+        for (_, key), (holder, _) in missing.items():
+            places[f"{holder} {_key(key)}"] = "is gone"
+        state = _state()
+        places |= {k: v for k, v in state.items() if self._state.get(k) != v}
+        return Changes(places, tuple(sorted({name for name in user if name in places})))
+
+
+def describe_registrations(operator: str) -> str:
+    """Describe the kernels and the fake kernel registered for ``mylib::mix``."""
+    if operator_api.FEATURE.missing:
+        return ""
+    dump = operator_api.dispatch_dump(operator)
+    dispatched = re.sub(r"0x[0-9a-f]+|registered at \S+", "", dump)
+    if not operator.partition(".")[0]:
+        return dispatched
+    entries = getattr(operator_api.simple_registry.singleton, "_data", {})
+    entry = entries.get(operator.partition(".")[0])
+    return dispatched + (_description(entry) if entry is not None else "")
+
+
+def _modules() -> list[str]:
+    """Return the compiler's modules; searching all modules takes twice as long."""
+    names = (
+        name
+        for name in list(sys.modules)
+        if name.partition(".")[0] in SEARCHED_PACKAGES
+    )
+    return [name for name in names if not f"{name}.".startswith(_IGNORED)]
+
+
+def _values() -> Iterator[tuple[Place, str, Hashable, Any]]:
+    """Yield the values in modules, and in their tables and classes."""
+    seen: set[int] = set()
+    for module in _modules():
+        loaded = sys.modules[module]
+        if not isinstance(loaded, ModuleType):
+            continue
+        for name, value in list(vars(loaded).items()):
+            yield (id(loaded), name), module, name, value
+            if id(value) not in seen and _is_table(value):
+                seen.add(id(value))
+                holder = f"{module} {name}:"
+                for key, entry in _entries(value):
+                    yield (id(value), key), holder, key, entry
+
+
+def _is_table(value: object) -> bool:
+    kind = type(value)
+    if kind in (dict, list, set):
+        return value is not sys.modules
+    if issubclass(kind, (ModuleType, torch.Tensor, FunctionType)):
+        return False
+    home = getattr(value if issubclass(kind, type) else kind, "__module__", None)
+    return isinstance(home, str) and home.partition(".")[0] in SEARCHED_PACKAGES
+
+
+def _entries(value: Any) -> Iterator[tuple[Hashable, Any]]:
+    if isinstance(value, dict):
+        yield from list(value.items())
+    elif isinstance(value, list):
+        yield from enumerate(list(value))
+    elif isinstance(value, set):
+        yield from ((each, True) for each in list(value))
+    else:
+        yield from list(getattr(value, "__dict__", {}).items())
+
+
+def _key(key: object) -> str:
+    if isinstance(key, (*_SIMPLE, graph_api.OpOverload, graph_api.OpOverloadPacket)):
+        return str(key)
+    return getattr(key, "__qualname__", "") or type(key).__qualname__
+
+
+def _is_same(before: object, now: object) -> bool:
+    return before is now or (isinstance(now, _SIMPLE) and before == now)
+
+
+def _is_foreign(value: object) -> bool:
+    is_code = isinstance(value, (FunctionType, MethodType, type))
+    return is_code and _is_of_others(value)
+
+
+def _is_of_others(value: object) -> bool:
+    """Return whether a value names another module than PyTorch's as its home.
+
+    ``functools.wraps`` copies the name of the wrapped function's module, so a wrapper
+    around a function of PyTorch tells its home by its globals only.
+    """
+    names = [getattr(value, "__module__", None)]
+    if isinstance(value, FunctionType):
+        names.append(value.__globals__.get("__name__"))
+    packages = {str(name).partition(".")[0] for name in names if name}
+    return bool(packages - {*SEARCHED_PACKAGES, *sys.stdlib_module_names})
+
+
+def _is_own(value: object) -> bool:
+    """Return whether a value is non-PyTorch code, or an object of such a class."""
+    match value:
+        case staticmethod() | classmethod():
+            return _is_own(value.__func__)
+        case partial():
+            return _is_own(value.func)
+        case list() | tuple() | set() | frozenset():
+            return any(map(_is_own, value))
+        case dict():
+            return any(map(_is_own, value.values()))
+    return _is_of_others(value) or _is_of_others(type(value))
+
+
+def _own_settings() -> list[str]:
+    """Return the settings that hold non-PyTorch code, named as in ``_state``."""
+    settings = []
+    for name in _CONFIGS:
+        config = sys.modules.get(name)
+        if config is not None and hasattr(config, "get_config_copy"):
+            values = config.get_config_copy().items()
+            settings += [f"{name} {option}" for option, v in values if _is_own(v)]
+    return settings
+
+
+def _state() -> dict[str, str]:
+    """Return the settings that are not stored as attributes of a module."""
+    state = {f"variable {name}": value for name, value in os.environ.items()}
+    for name in _CONFIGS:
+        config = sys.modules.get(name)
+        if config is not None and hasattr(config, "get_config_copy"):
+            for option, value in config.get_config_copy().items():
+                state[f"{name} {option}"] = _description(value)
+    state["dtype"] = str(torch.get_default_dtype())
+    state["device"] = str(torch.get_default_device())
+    state["threads"] = str(torch.get_num_threads())
+    state["deterministic"] = str(torch.are_deterministic_algorithms_enabled())
+    state["precision"] = torch.get_float32_matmul_precision()
+    return state
+
+
+def _description(value: object, depth: int = 3) -> str:
+    """Describe a value; equal statements in another process give the same text."""
+    if isinstance(value, _SIMPLE):
+        return repr(value)[:200]
+    if isinstance(value, (staticmethod, classmethod)):
+        value = value.__func__
+    kind = _kind(type(value))
+    if not depth:
+        return kind
+    parts = [_description(each, depth - 1) for each in _parts(value)]
+    name = getattr(value, "__qualname__", "")
+    return f"{kind} {name} ({', '.join(parts)})"
+
+
+def _kind(kind: type) -> str:
+    """Return the name of a class; for a user's class also digests of its methods."""
+    if not _is_of_others(kind):
+        return f"{kind.__module__}.{kind.__qualname__}"
+    attrs = vars(kind).values()
+    code = [_digest(each.__code__) for each in attrs if isinstance(each, FunctionType)]
+    return " ".join([kind.__qualname__, *code])
+
+
+def _parts(value: object) -> list[object]:
+    match value:
+        case FunctionType():
+            return [_digest(value.__code__), *_read_closure(value)]
+        case partial():
+            return [value.func, *value.args, *value.keywords.values()]
+        case MethodType():
+            return [value.__func__]
+        case list() | tuple():
+            return list(value)[:50]
+        case set() | frozenset():
+            return sorted(value, key=_key)[:50]
+        case dict():
+            return [part for row in list(value.items())[:50] for part in row]
+        case type() | BuiltinFunctionType() | ModuleType() | torch.Tensor():
+            return []
+    return [part for row in getattr(value, "__dict__", {}).items() for part in row]
+
+
+def _read_closure(function: FunctionType) -> list[object]:
+    """Return the values in a function's closure; skip cells that are still empty."""
+    contents = []
+    for cell in function.__closure__ or ():
+        with contextlib.suppress(ValueError):
+            contents.append(cell.cell_contents)
+    return contents
+
+
+def _digest(code: CodeType) -> str:
+    """Hash a function's code, independent of where the function was written."""
+    digest = hashlib.sha256(code.co_code)
+    for constant in code.co_consts:
+        text = _digest(constant) if isinstance(constant, CodeType) else repr(constant)
+        digest.update(text.encode())
+    digest.update(" ".join(code.co_names).encode())
+    return digest.hexdigest()[:16]

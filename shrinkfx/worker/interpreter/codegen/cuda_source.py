@@ -1,15 +1,29 @@
-"""Generate the CUDA code of Inductor and AOTInductor for a program, as text."""
+"""Generate the CUDA code of Inductor and AOTInductor for a program, as text.
+
+Choose a template of a GEMM, convolution or attention where none can be timed.
+
+With ``max_autotune`` Inductor times the choices for such an operator. Without a GPU,
+the first choice made from a Triton template is taken, because the interpreter cannot
+check a library's kernel.
+
+Let the Python wrapper solve for symbols in input sizes, as AOTInductor's does.
+
+If an input's dim is declared as ``2*half``, and no input has a dim ``half``, Inductor's
+C++ wrapper solves for ``half``; its Python wrapper does so since torch 2.14.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import inspect
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 from unittest import mock
 
+import sympy
 import torch
 from torch.export import ExportedProgram
 
@@ -25,8 +39,6 @@ from shrinkfx.worker.interpreter.codegen.fake_cuda import (
     fake_cuda,
     list_known_settings,
 )
-from shrinkfx.worker.interpreter.codegen.solved_dims import solve_input_dims
-from shrinkfx.worker.interpreter.codegen.templates import choose_templates_untimed
 from shrinkfx.worker.interpreter.findings import Unsupported
 from shrinkfx.worker.private_api import inductor_api
 
@@ -294,3 +306,92 @@ def list_overridden_options(options: InductorOptions) -> list[str]:
     return sorted(
         name for name in options if fixed.get(name, options[name]) != options[name]
     )
+
+
+@contextlib.contextmanager
+def choose_templates_untimed() -> Iterator[list[str]]:
+    """Let Inductor choose templates without timing them on a device.
+
+    Yields:
+        A list that receives, on exit, a line for each operator with templates that were
+        not run.
+    """
+    from shrinkfx.worker.private_api.cuda_api import AlgorithmSelectorCache
+
+    untried: dict[str, None] = {}
+
+    def timed(self: Any, name: str, *args: Any, **kwargs: Any) -> dict[Any, float]:
+        choices = kwargs.get("choices") or next(a for a in args if _are_choices(a))
+        ordered = sorted(choices, key=_is_no_template)
+        templates = sum(not _is_no_template(choice) for choice in ordered)
+        if templates > 1:
+            untried[f"{name}: only the first of {templates} templates ran"] = None
+        return {choice: float(place) for place, choice in enumerate(ordered)}
+
+    lines: list[str] = []
+    with (
+        mock.patch.object(AlgorithmSelectorCache, "do_autotuning", timed),
+        mock.patch.object(
+            AlgorithmSelectorCache, "make_precompile_fn", return_value=dict
+        ),
+    ):
+        yield lines
+        lines += untried
+
+
+def _are_choices(value: Any) -> bool:
+    from shrinkfx.worker.private_api.cuda_api import ChoiceCaller
+
+    is_list = isinstance(value, Sequence) and len(value) > 0
+    return is_list and all(isinstance(choice, ChoiceCaller) for choice in value)
+
+
+def _is_no_template(choice: Any) -> bool:
+    from shrinkfx.worker.private_api.cuda_api import TritonTemplateCaller
+
+    return not isinstance(choice, TritonTemplateCaller)
+
+
+def solve_input_dims() -> contextlib.AbstractContextManager[Any]:
+    """Patch the Python wrapper to solve an input's size for its one unknown symbol."""
+    from shrinkfx.worker.private_api.cuda_api import PythonWrapperCodegen
+
+    original = PythonWrapperCodegen.codegen_input_symbol_assignment
+    if "deferred_symbol_assignments" in inspect.signature(original).parameters:
+        return contextlib.nullcontext()  # Inductor itself solves
+
+    def assign(self: Any, name: str, value: Any, bound_vars: Any) -> None:
+        original(self, name, value, bound_vars)
+        for dim, size in enumerate(_sizes(value)):
+            unknown = size.free_symbols - set(bound_vars)
+            if len(unknown) == 1:
+                (symbol,) = unknown
+                _solve(self.prefix, symbol, size, f"{name}.size({dim})")
+                bound_vars.add(symbol)
+
+    name = "codegen_input_symbol_assignment"
+    return mock.patch.object(PythonWrapperCodegen, name, assign)
+
+
+def _sizes(value: Any) -> list[sympy.Expr]:
+    from shrinkfx.worker.private_api.cuda_api import ir
+
+    sizes = value.get_size() if isinstance(value, ir.TensorBox) else ()
+    return [
+        size if isinstance(size, sympy.Expr) else sympy.Integer(1) for size in sizes
+    ]
+
+
+def _solve(code: Any, symbol: sympy.Symbol, size: sympy.Expr, actual: str) -> None:
+    """Write a line such as ``half = int(arg0_1.size(1) // 2)`` into the wrapper.
+
+    Raises:
+        AssertionError: the size cannot be solved for the symbol.
+    """
+    from shrinkfx.worker.private_api.cuda_api import pexpr, try_solve
+
+    value = sympy.Symbol("given", integer=True)
+    solution = try_solve(sympy.Eq(size, value), symbol)
+    if solution is None:
+        raise AssertionError(f"{sympy.Eq(size, value)} is not solvable")
+    code.writeline(f"{symbol} = int((lambda given: {pexpr(solution[1])})({actual}))")

@@ -22,7 +22,6 @@ from shrinkfx.worker.interpreter.findings import Fault, KernelFinding, Probe
 from shrinkfx.worker.interpreter.memory_checks.arena import Roles
 from shrinkfx.worker.interpreter.memory_checks.launched import LaunchRecord
 from shrinkfx.worker.interpreter.memory_checks.partial import PartialMemory
-from shrinkfx.worker.interpreter.memory_checks.values import read_integers
 
 ROOT = "shrinkfx_root"
 _INTERPRETER = os.path.dirname(os.path.dirname(__file__))
@@ -271,3 +270,30 @@ def _is_kernel(frame: Any) -> bool:
 def tag_pointer(handle: Any, argument: Argument) -> None:
     """Record which kernel argument a pointer comes from."""
     handle.attr[ROOT] = argument
+
+
+def read_integers(frame: Any, lanes: Any) -> tuple[tuple[str, int], ...]:
+    """Return the integer variables of a kernel's frame, by name, in one lane.
+
+    Args:
+        lanes: a bool array; the values are those of its first true lane.
+    """
+    import numpy as np
+
+    if frame is None or not np.any(lanes):
+        return ()
+    first = tuple(np.argwhere(lanes)[0])
+    integers = {}
+    for name, local in frame.f_locals.items():
+        value = getattr(local, "value", local)  # unwrap a tl.constexpr
+        data = getattr(getattr(local, "handle", None), "data", value)
+        if not isinstance(data, (int, np.ndarray, np.integer)):
+            continue
+        numbers = np.asarray(data)
+        if numbers.dtype.kind not in "iu":
+            continue
+        try:
+            integers[name] = int(np.broadcast_to(numbers, np.shape(lanes))[first])
+        except ValueError:  # another shape, so it has no such lane
+            continue
+    return tuple(integers.items())
