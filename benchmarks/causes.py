@@ -16,8 +16,8 @@ import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 
-from shrinkfx.report.explanation.operators import Operator
-from shrinkfx.report.explanation.record import Explanation
+from shrinkfx.findings.operators import Operator
+from shrinkfx.findings.record import Explanation
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests"))

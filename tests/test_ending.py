@@ -98,7 +98,8 @@ def test_by_catch_is_counted_and_told_in_full_where_everything_is() -> None:
     short, full = said(caught), said(caught, everything=True)
     assert [s for s in short if "other failures" in s] == [
         (
-            "other failures: nan in run: x (2 operators: shrinkfx --candidate "
+            "other failures: nan in run: x (2 operators; to write it: "
+            "shrinkfx --candidate "
             "1a --out report)"
         ),
         "other failures: 4 more in summary.json",

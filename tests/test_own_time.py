@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from shrinkfx.own_time import OwnTime
-from shrinkfx.processes import Sample
+from shrinkfx.system.own_time import OwnTime
+from shrinkfx.system.processes import Sample
 
 LOOK_S = 0.5
 """How often processes are looked at here; every call at a look is due."""

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from shrinkfx.processes import (
+from shrinkfx.system.processes import (
     Sample,
     count_runnable_threads,
     count_usable_cores,

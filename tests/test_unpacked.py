@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from shrinkfx import unpacked
+from shrinkfx.system import unpacked
 
 Leave = Callable[..., Path]
 

@@ -28,7 +28,7 @@ sys.path[:0] = [str(HERE.parent), str(ROOT / "tests")]
 from causes import COLUMNS, MARKS, stated_by  # noqa: E402 - found by the path above
 from support.causes import Cause, judge  # noqa: E402
 
-from shrinkfx.report.explanation.record import EXPLAIN, Explanation  # noqa: E402
+from shrinkfx.findings.record import EXPLAIN, Explanation  # noqa: E402
 
 TABLES: dict[str, Any] = tomllib.loads((HERE / "causes.toml").read_text())
 SUMMARY = "summary.json"

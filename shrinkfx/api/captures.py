@@ -9,6 +9,12 @@ from pathlib import Path
 from typing import IO
 
 from shrinkfx.api.keyword_errors import api_function, reword_errors
+from shrinkfx.api.validation import (
+    require_environment,
+    require_other_files,
+    require_valid_options,
+    require_valid_sweep,
+)
 from shrinkfx.events import (
     ActivityStarted,
     Listener,
@@ -20,12 +26,6 @@ from shrinkfx.intake.capture import script_capture
 from shrinkfx.options.options import Options
 from shrinkfx.run.folder import create_run_folder
 from shrinkfx.run.storage import raise_storage_errors
-from shrinkfx.validation import (
-    require_environment,
-    require_other_files,
-    require_valid_options,
-    require_valid_sweep,
-)
 
 
 @api_function

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from shrinkfx.api.keyword_errors import api_function
 from shrinkfx.api.settings import add_required_variables
+from shrinkfx.api.validation import require_environment, require_valid_options
 from shrinkfx.check.preflight import require_script
 from shrinkfx.environments.choice import Agree, refuse
 from shrinkfx.errors import UsageError
@@ -24,7 +25,6 @@ from shrinkfx.run.retrieve import Retrieved, find_candidate
 from shrinkfx.run.retrieve import retrieve as retrieve_from
 from shrinkfx.run.runs import Run, list_runs
 from shrinkfx.run.verify import Confirmed, run_repro
-from shrinkfx.validation import require_environment, require_valid_options
 from shrinkfx.wording import Flag
 
 

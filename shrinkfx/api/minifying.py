@@ -9,13 +9,13 @@ from typing import Any
 
 from shrinkfx.api.keyword_errors import api_function
 from shrinkfx.api.reducing import reduce
+from shrinkfx.api.validation import require_environment, require_valid_options
 from shrinkfx.events import Listener, NoteAdded
 from shrinkfx.intake.in_memory import ObjectInput, save_object
 from shrinkfx.options.options import Options, Reduction
 from shrinkfx.options.values import parse_kept_kinds
 from shrinkfx.progress.shown import print_outcome, show_progress
 from shrinkfx.protocol.choices import ARCHS, Backend, Build, InductorOptions
-from shrinkfx.validation import require_environment, require_valid_options
 
 
 @api_function

@@ -13,6 +13,13 @@ from typing import TypeVar
 from shrinkfx.api.captures import make_teller
 from shrinkfx.api.keyword_errors import api_function, reword_errors
 from shrinkfx.api.settings import add_required_variables
+from shrinkfx.api.validation import (
+    require_environment,
+    require_files,
+    require_other_files,
+    require_valid_options,
+    require_valid_sweep,
+)
 from shrinkfx.errors import NotReproducible, UsageError
 from shrinkfx.events import Listener, NoteAdded, RunStarted, ignore_event
 from shrinkfx.failure.signature import Kind
@@ -26,13 +33,6 @@ from shrinkfx.run.folder import JOURNAL, create_run_folder, load_options_to_resu
 from shrinkfx.run.pipeline import run
 from shrinkfx.run.sweep.conclude import Swept
 from shrinkfx.run.sweep.pipeline import run_sweep
-from shrinkfx.validation import (
-    require_environment,
-    require_files,
-    require_other_files,
-    require_valid_options,
-    require_valid_sweep,
-)
 from shrinkfx.wording import Flag
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from shrinkfx.processes import count_usable_cores
 from shrinkfx.protocol.answers import Ending
+from shrinkfx.system.processes import count_usable_cores
 
 _LEAST_S = 5.0
 """The shortest wait worth a report; it must also be half of the check's time."""

@@ -8,7 +8,6 @@ import shlex
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from shrinkfx import scratch
 from shrinkfx.check.allowance import UNLIMITED, Allowance
 from shrinkfx.check.oracle import CheckClient
 from shrinkfx.errors import BudgetExhausted, NotReproducible, UsageError
@@ -18,6 +17,7 @@ from shrinkfx.failure.verdict import Observation, Verdict, judge
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.display_text import cut_text
 from shrinkfx.protocol.tasks import RunCommand, SaveCandidate
+from shrinkfx.system import scratch
 from shrinkfx.wording import Flag
 
 PROGRAM, INPUTS = "{}", "{inputs}"

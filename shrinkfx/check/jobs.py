@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shrinkfx.processes import count_usable_cores
+from shrinkfx.system.processes import count_usable_cores
 
 MOST = 4
 """The maximum, because answers to further speculative queries are rarely used."""

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from shrinkfx import scratch
 from shrinkfx.check import retry
 from shrinkfx.check.fast_builds import Builds
 from shrinkfx.check.time_limit import AdaptiveTimeLimit
@@ -23,6 +22,7 @@ from shrinkfx.protocol.choices import Build, Weights
 from shrinkfx.protocol.fields import with_fields_of
 from shrinkfx.protocol.requests import CheckOptions, Request
 from shrinkfx.protocol.tasks import CheckCandidate, CheckOriginal, Task
+from shrinkfx.system import scratch
 
 
 class RequestHandler(Protocol):

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from shrinkfx import scratch
 from shrinkfx.check import retry
 from shrinkfx.check.allowance import UNLIMITED, Allowance
 from shrinkfx.check.oracle import Limits, Meter, RequestHandler
@@ -25,6 +24,7 @@ from shrinkfx.protocol.answers import Ending
 from shrinkfx.protocol.choices import Build, Guard, Probe
 from shrinkfx.protocol.requests import CheckOptions, Request
 from shrinkfx.protocol.tasks import RunScript
+from shrinkfx.system import scratch
 
 _TRIES = 2
 """How often a repro is run if its runs have no answer."""

@@ -12,7 +12,7 @@ from shrinkfx.cli.command import abbreviate_command, split_command_line
 from shrinkfx.cli.parser import list_flags_with_values, make_parser
 from shrinkfx.cli.streams import open_closed_streams, use_lenient_streams
 from shrinkfx.errors import ShrinkfxError
-from shrinkfx.used import ProcessState
+from shrinkfx.system.used import ProcessState
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from shrinkfx import scratch
 from shrinkfx.check.client.orphans import kill_marked
 from shrinkfx.doctor import parts, probes
 from shrinkfx.doctor.parts import Part
@@ -20,6 +19,7 @@ from shrinkfx.errors import (
     WorkerError,
 )
 from shrinkfx.protocol.descriptions import Row
+from shrinkfx.system import scratch
 
 ESSENTIAL = tuple(
     part.name

@@ -14,11 +14,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from shrinkfx import user_cache
 from shrinkfx.check.client.orphans import clear_orphans
 from shrinkfx.environments.installers import Installer
 from shrinkfx.errors import InstallError, UsageError
-from shrinkfx.folder_lock import is_folder_locked, lock_folder
+from shrinkfx.system import user_cache
+from shrinkfx.system.folder_lock import is_folder_locked, lock_folder
 
 _MARKER, _VENV = "complete", "venv"
 

@@ -13,9 +13,9 @@ from shrinkfx.explain.layouts import describe_oversized
 from shrinkfx.explain.lines import find_line_operators, quote_lines, with_views
 from shrinkfx.failure.readers.asan import MemoryReport
 from shrinkfx.failure.readers.generated import Code
+from shrinkfx.findings.chain import Access, Chain, Layout
+from shrinkfx.findings.operators import Operator
 from shrinkfx.protocol.compiled_program_view import KernelText, StrayAccess, TimedSize
-from shrinkfx.report.explanation.chain import Access, Chain, Layout
-from shrinkfx.report.explanation.operators import Operator
 
 _TIMED = "When AOTInductor benchmarks kernels with generated arguments, "
 

@@ -10,9 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from shrinkfx.check.client.commands import find_tlparse, run_command
+from shrinkfx.findings.guide import Guide, KernelAlone, LeftFile, Value
 from shrinkfx.protocol.files import ArtifactFile, KernelRun
-from shrinkfx.report.atomic_files import draft_of
-from shrinkfx.report.explanation.guide import Guide, KernelAlone, LeftFile, Value
+from shrinkfx.system.atomic_files import draft_of
 
 MOST_BYTES = 64 << 20
 """Maximum size of all files together; the smallest files come first."""

@@ -10,15 +10,15 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from shrinkfx import scratch
 from shrinkfx.errors import BudgetExhausted
 from shrinkfx.explain.variants import Variants
 from shrinkfx.failure.verdict import Outcome
+from shrinkfx.findings.decisions import UnneededSubsystem
+from shrinkfx.findings.skipped_parts import PARTS, SkippedPart
 from shrinkfx.protocol.choices import Subsystem
 from shrinkfx.protocol.files import Application
 from shrinkfx.protocol.requests import LeaveOut
-from shrinkfx.report.explanation.decisions import UnneededSubsystem
-from shrinkfx.report.explanation.skipped_parts import PARTS, SkippedPart
+from shrinkfx.system import scratch
 
 PASSES = (Subsystem.PRE_GRAD, Subsystem.JOINT, Subsystem.POST_GRAD)
 

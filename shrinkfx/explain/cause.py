@@ -37,20 +37,20 @@ from shrinkfx.explain.reduced_program import ReducedProgram
 from shrinkfx.explain.values import values
 from shrinkfx.failure.readers.asan import MemoryReport
 from shrinkfx.failure.signature import Kind, Signature, Stage
+from shrinkfx.findings.chain import Chain
+from shrinkfx.findings.compiling import StopPoint
+from shrinkfx.findings.decisions import format_avoiding, mark_only_shows
+from shrinkfx.findings.operator_mismatch import (
+    NOT_AS_DECLARED,
+    OperatorMismatch,
+)
+from shrinkfx.findings.operators import Operator, format_fails_alone
+from shrinkfx.findings.record import Explanation
+from shrinkfx.findings.values import WrongValue
 from shrinkfx.program.candidate import Candidate, Outputs
 from shrinkfx.program.listing.calls import cut_before
 from shrinkfx.protocol.choices import CandidateForm, Probe, Subsystem
 from shrinkfx.protocol.operators import FakeMismatch
-from shrinkfx.report.explanation.chain import Chain
-from shrinkfx.report.explanation.compiling import StopPoint
-from shrinkfx.report.explanation.decisions import format_avoiding, mark_only_shows
-from shrinkfx.report.explanation.operator_mismatch import (
-    NOT_AS_DECLARED,
-    OperatorMismatch,
-)
-from shrinkfx.report.explanation.operators import Operator, format_fails_alone
-from shrinkfx.report.explanation.record import Explanation
-from shrinkfx.report.explanation.values import WrongValue
 
 logger = logging.getLogger(__name__)
 

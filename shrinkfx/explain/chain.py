@@ -6,7 +6,6 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-from shrinkfx import scratch
 from shrinkfx.explain.access import access_chain, assertion_chain
 from shrinkfx.explain.compiled_view import CompiledView
 from shrinkfx.explain.index import index_chain
@@ -15,11 +14,12 @@ from shrinkfx.explain.reduced_program import ReducedProgram
 from shrinkfx.failure.classify import classify_ending
 from shrinkfx.failure.readers.asan import MemoryReport
 from shrinkfx.failure.signature import MEMORY_FAULT, Kind, Signature, Stage
+from shrinkfx.findings.chain import Chain, InputRejection, Layout
 from shrinkfx.program.sizes import holds, names_in
 from shrinkfx.protocol.answers import Ending
 from shrinkfx.protocol.choices import Build
 from shrinkfx.protocol.compiled_program_view import REASON_FILE, Anatomy
-from shrinkfx.report.explanation.chain import Chain, InputRejection, Layout
+from shrinkfx.system import scratch
 
 _KINDS = {Kind.ASSERT, Kind.IMA, Kind.CRASH, Kind.CHECK_INPUTS}
 

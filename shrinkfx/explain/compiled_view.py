@@ -12,6 +12,9 @@ from shrinkfx.explain.kernel_log import KernelLog
 from shrinkfx.explain.layouts import real_layout
 from shrinkfx.explain.operators import list_operators
 from shrinkfx.failure.readers.generated import Code
+from shrinkfx.findings.chain import Layout, Limit, SizeSymbol
+from shrinkfx.findings.operator_mismatch import NOT_AS_DECLARED
+from shrinkfx.findings.operators import Operator
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.skeleton import Role, Skeleton
 from shrinkfx.program.subgraphs import graph_of
@@ -22,9 +25,6 @@ from shrinkfx.protocol.compiled_program_view import (
     KernelLaunch,
     KernelText,
 )
-from shrinkfx.report.explanation.chain import Layout, Limit, SizeSymbol
-from shrinkfx.report.explanation.operator_mismatch import NOT_AS_DECLARED
-from shrinkfx.report.explanation.operators import Operator
 
 _WORD = re.compile(r"[A-Za-z_]\w*")
 

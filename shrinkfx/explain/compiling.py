@@ -11,7 +11,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from shrinkfx import scratch
 from shrinkfx.explain.operators import find_last_operators, select_operators
 from shrinkfx.explain.reduced_program import ReducedProgram
 from shrinkfx.failure.blame import Evidence, group_ties, rank_suspects
@@ -22,13 +21,14 @@ from shrinkfx.failure.readers.compilers import (
     parse_triton_error,
 )
 from shrinkfx.failure.signature import Kind, Stage
+from shrinkfx.findings.code import CodeLine
+from shrinkfx.findings.compiling import StopPoint
+from shrinkfx.findings.operators import Operator
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.display_text import first_line
 from shrinkfx.protocol.answers import Ending
 from shrinkfx.protocol.files import Excerpt, Launch, Traces
-from shrinkfx.report.explanation.code import CodeLine
-from shrinkfx.report.explanation.compiling import StopPoint
-from shrinkfx.report.explanation.operators import Operator
+from shrinkfx.system import scratch
 
 _PRINTER = {"aot_inductor.debug_intermediate_value_printer": "3"}
 """Prints a line before and after each launch, without values."""

@@ -10,8 +10,8 @@ from shrinkfx.explain.compiled_view import CompiledView
 from shrinkfx.explain.lines import find_line_operators, quote_lines, with_views
 from shrinkfx.failure.readers.asan import MemoryReport
 from shrinkfx.failure.readers.generated import Code, pointers_in
+from shrinkfx.findings.chain import Access, Chain, Layout
 from shrinkfx.protocol.compiled_program_view import KernelText
-from shrinkfx.report.explanation.chain import Access, Chain, Layout
 
 _NEAR_BYTES = 1 << 24
 """Maximum distance in bytes of an address from the argument it belongs to."""

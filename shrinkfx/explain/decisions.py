@@ -20,9 +20,9 @@ from shrinkfx.explain.bisecting import needed_applications
 from shrinkfx.explain.reduced_program import ReducedProgram
 from shrinkfx.explain.variants import Variants
 from shrinkfx.failure.verdict import Outcome
+from shrinkfx.findings.decisions import Decisions, OptionSearch, Setting
 from shrinkfx.protocol.choices import CandidateForm, Subsystem
 from shrinkfx.protocol.descriptions import Settings
-from shrinkfx.report.explanation.decisions import Decisions, OptionSearch, Setting
 from shrinkfx.search.bundles import Subset
 from shrinkfx.search.odds import Key, Probabilities
 

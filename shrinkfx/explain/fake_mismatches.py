@@ -11,11 +11,12 @@ import contextlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from shrinkfx import scratch
 from shrinkfx.errors import BudgetExhausted
 from shrinkfx.explain.operators import list_operators
 from shrinkfx.explain.reduced_program import ReducedProgram
 from shrinkfx.failure.signature import Stage
+from shrinkfx.findings.operator_mismatch import OperatorMismatch
+from shrinkfx.findings.operators import Operator
 from shrinkfx.protocol.operators import (
     VALUE_DEPENDENCIES,
     FakeMismatch,
@@ -23,8 +24,7 @@ from shrinkfx.protocol.operators import (
     OperatorFinding,
 )
 from shrinkfx.protocol.tasks import ExamineCandidate
-from shrinkfx.report.explanation.operator_mismatch import OperatorMismatch
-from shrinkfx.report.explanation.operators import Operator
+from shrinkfx.system import scratch
 
 SECONDS = 10.0
 """Time limit of the eager run."""

@@ -16,7 +16,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
-from shrinkfx import scratch
 from shrinkfx.check.oracle import CheckClient
 from shrinkfx.explain.artifacts import publish
 from shrinkfx.explain.feeding import find_feeding_kernels, find_reused_buffers
@@ -24,10 +23,11 @@ from shrinkfx.explain.original import NOT_REQUESTED, OriginalKernels
 from shrinkfx.explain.reduced_program import ReducedProgram
 from shrinkfx.failure.classify import classify_ending
 from shrinkfx.failure.signature import Stage
+from shrinkfx.findings.guide import Guide, Outcome, Row, Value
 from shrinkfx.protocol.answers import Ending, Ready
 from shrinkfx.protocol.choices import Backend, InductorOptions
 from shrinkfx.protocol.files import ArtifactFile, Traces
-from shrinkfx.report.explanation.guide import Guide, Outcome, Row, Value
+from shrinkfx.system import scratch
 
 T = TypeVar("T")
 

@@ -11,15 +11,15 @@ from shrinkfx.explain.layouts import read_beyond
 from shrinkfx.explain.lines import find_line_operators, quote_lines
 from shrinkfx.explain.operators import find_dependencies
 from shrinkfx.failure.readers.generated import COPY, Assignment, Code, IndexCheck
-from shrinkfx.protocol.compiled_program_view import GivenInput, KernelText
-from shrinkfx.report.explanation.chain import (
+from shrinkfx.findings.chain import (
     Chain,
     Layout,
     Limit,
     SizeSymbol,
     Step,
 )
-from shrinkfx.report.explanation.operators import Operator
+from shrinkfx.findings.operators import Operator
+from shrinkfx.protocol.compiled_program_view import GivenInput, KernelText
 
 _MESSAGE = re.compile(r"index out of bounds: ([^\n\"\[]+)")
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+from shrinkfx.findings.chain import Layout
 from shrinkfx.program.sizes import evaluate, names_in
 from shrinkfx.protocol.compiled_program_view import Anatomy, EagerLayout, MadeBuffer
-from shrinkfx.report.explanation.chain import Layout
 
 
 def real_layout(recorded: Anatomy, buffer: MadeBuffer) -> EagerLayout | None:

@@ -8,10 +8,10 @@ from dataclasses import replace
 from shrinkfx.explain.compiled_view import CompiledView
 from shrinkfx.explain.operators import find_dependencies
 from shrinkfx.failure.readers.generated import Code
+from shrinkfx.findings.code import CodeLine, find_quoted_lines
+from shrinkfx.findings.operators import Operator
+from shrinkfx.findings.record import Explanation
 from shrinkfx.protocol.compiled_program_view import KernelText
-from shrinkfx.report.explanation.code import CodeLine, find_quoted_lines
-from shrinkfx.report.explanation.operators import Operator
-from shrinkfx.report.explanation.record import Explanation
 
 
 def quote_lines(code: Code, line: int) -> tuple[CodeLine, ...]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from shrinkfx.findings.operators import Operator
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.listing.redirects import ancestors
 from shrinkfx.program.walks import reached
-from shrinkfx.report.explanation.operators import Operator
 
 
 def list_operators(candidate: Candidate) -> tuple[Operator, ...]:

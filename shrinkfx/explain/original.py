@@ -10,16 +10,16 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from shrinkfx import scratch
 from shrinkfx.explain.chain import read_compiled_view
 from shrinkfx.explain.compiled_view import CompiledView
 from shrinkfx.explain.operators import list_operators
 from shrinkfx.explain.reduced_program import ReducedProgram
 from shrinkfx.failure.signature import Stage
+from shrinkfx.findings.operators import Operator
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.protocol.choices import Build, CandidateForm
 from shrinkfx.protocol.compiled_program_view import REASON_FILE
-from shrinkfx.report.explanation.operators import Operator
+from shrinkfx.system import scratch
 
 WHAT = "the input program's kernel"
 _NOTHING = "the instrumented run recorded nothing"

@@ -7,16 +7,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from shrinkfx import scratch
 from shrinkfx.explain.operators import find_dependencies, select_operators
 from shrinkfx.explain.reduced_program import ReducedProgram
 from shrinkfx.failure.classify import classify_ending
 from shrinkfx.failure.signature import Signature, Stage
+from shrinkfx.findings.values import WrongValue, describe_first_error
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.protocol.answers import Ending
 from shrinkfx.protocol.choices import Build
 from shrinkfx.protocol.kernel_values import Computed, KernelValues, Overwritten, Wrong
-from shrinkfx.report.explanation.values import WrongValue, describe_first_error
+from shrinkfx.system import scratch
 
 
 def values(reduced: ReducedProgram) -> WrongValue | None:

@@ -28,7 +28,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shrinkfx.errors import LoadError, UsageError, WorkerError
-from shrinkfx.folder_lock import lock_folder
 from shrinkfx.intake.carried import is_setting
 from shrinkfx.intake.found import PROGRAM, SOURCE_ARCHIVE, ResolvedProgram
 from shrinkfx.intake.in_session import SessionCopy, Source, copy_session
@@ -37,11 +36,16 @@ from shrinkfx.intake.recognise import holds_run
 from shrinkfx.intake.restored_settings import RestoredValue
 from shrinkfx.intake.worker import bare_worker
 from shrinkfx.options.options import Options
+from shrinkfx.preloads.custom_code_sources import mark_as_generated
 from shrinkfx.protocol.descriptions import Entries
 from shrinkfx.protocol.tasks import ListOwnEntries
-from shrinkfx.report.atomic_files import DRAFT
-from shrinkfx.report.custom_code_sources import mark_as_generated
-from shrinkfx.report.output import INTAKE, output_folder, remove_if_empty
+from shrinkfx.system.atomic_files import DRAFT
+from shrinkfx.system.folder_lock import lock_folder
+from shrinkfx.system.output_folder import (
+    INTAKE,
+    output_folder,
+    remove_if_empty,
+)
 from shrinkfx.wording import Flag
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from shrinkfx.intake.capture.left import UnreducedCapture, find_unreduced_capture
 from shrinkfx.intake.found import DOES_NOT_FAIL
-from shrinkfx.report.output import INTAKE
+from shrinkfx.system.output_folder import INTAKE
 
 
 def find_unreduced(folder: Path) -> UnreducedCapture | None:

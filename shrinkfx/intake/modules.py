@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shrinkfx.errors import LoadError
+from shrinkfx.preloads.custom_code_sources import mark_as_generated
 from shrinkfx.program.uninstalled_files import is_path
-from shrinkfx.report.custom_code_sources import mark_as_generated
 
 
 @dataclass(frozen=True)

@@ -9,13 +9,17 @@ from dataclasses import replace
 from pathlib import Path
 
 from shrinkfx.errors import NotCuttable, NotReproducible, UsageError
-from shrinkfx.folder_lock import lock_folder
 from shrinkfx.intake import minifier, runnable
 from shrinkfx.intake.found import DOES_NOT_FAIL, PROGRAM, ResolvedProgram
 from shrinkfx.intake.recognise import holds_run, read_dump
 from shrinkfx.intake.script import Kind, Script, read_script
 from shrinkfx.options.options import Options
-from shrinkfx.report.output import INTAKE, output_folder, remove_if_empty
+from shrinkfx.system.folder_lock import lock_folder
+from shrinkfx.system.output_folder import (
+    INTAKE,
+    output_folder,
+    remove_if_empty,
+)
 from shrinkfx.wording import Flag, MessageText
 
 

@@ -12,7 +12,7 @@ import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from shrinkfx.report.custom_code_sources import mark_as_generated
+from shrinkfx.preloads.custom_code_sources import mark_as_generated
 
 FILE = "preload_settings"
 """Name of the generated file, without its suffix."""

@@ -23,9 +23,9 @@ from enum import StrEnum
 from pathlib import Path
 
 from shrinkfx.errors import LoadError
+from shrinkfx.failure.readers.script import is_repro
 from shrinkfx.intake.carried import is_setting, is_variable, names_programs
 from shrinkfx.protocol.choices import InductorOptions
-from shrinkfx.report.header import is_repro
 
 
 class Kind(StrEnum):

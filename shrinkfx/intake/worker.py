@@ -6,7 +6,6 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from shrinkfx.check.client.server import Server
-from shrinkfx.host_memory import estimate_available_bytes
 from shrinkfx.intake.script import Script
 from shrinkfx.options.options import Options
 from shrinkfx.protocol.answers import Ending
@@ -14,6 +13,7 @@ from shrinkfx.protocol.choices import InductorOptions
 from shrinkfx.protocol.descriptions import Settings
 from shrinkfx.protocol.requests import Request
 from shrinkfx.protocol.tasks import ReadSettings, Task
+from shrinkfx.system.host_memory import estimate_available_bytes
 
 _TIMEOUT_S = 600.0
 

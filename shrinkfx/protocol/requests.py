@@ -189,8 +189,8 @@ class Request(Message):
     """A request for one task, and the limits of the child that does it.
 
     Attributes:
-        timeout_s: the limit on the child's own time (``own_time.py``); a longer check
-            counts as a hang.
+        timeout_s: the limit on the child's own time (``system/own_time.py``); a longer
+            check counts as a hang.
         clock_s: the wall-clock limit, after which there is no answer. None means many
             times ``timeout_s``, which only a very busy machine reaches.
         fresh: answer from a fresh interpreter instead of a fork of the server.

@@ -14,10 +14,10 @@ from shrinkfx.failure.signature import (
     Stage,
     describe_changed_difference,
 )
+from shrinkfx.findings.skipped_parts import counted
 from shrinkfx.program.display_text import short_kernels
 from shrinkfx.protocol.choices import Guard
 from shrinkfx.report.caveats import is_about_mismatch, strip_advice
-from shrinkfx.report.explanation.skipped_parts import counted
 from shrinkfx.report.record import RunRecord
 
 _INTERPRETED = (
@@ -181,11 +181,6 @@ def _failure_line(record: RunRecord) -> str:
     guarded = f"{how}{side}" if record.guarded else ""
     parts = filter(None, (failure.kind, failure.stage, failure.detail))
     return f"{' | '.join(parts)}{guarded}"
-
-
-def is_repro(script: str) -> bool:
-    """Return whether a script has the header that this module writes."""
-    return bool(re.search("^# Failure: ", script, re.MULTILINE))
 
 
 def read_failure(script: str) -> tuple[Signature | None, Guard]:

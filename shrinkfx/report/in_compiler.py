@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from shrinkfx.failure.readers.own_frames import find_user_frame
 from shrinkfx.failure.signature import Kind, Signature, Stage
-from shrinkfx.report.preload_bundle import CustomCompilerCode
+from shrinkfx.preloads.preload_bundle import CustomCompilerCode
 
 _NAMED = 2
 """Maximum number of files or places that a sentence names."""

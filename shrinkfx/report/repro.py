@@ -8,9 +8,9 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from shrinkfx.preloads.definitions import Definitions
 from shrinkfx.protocol.requests import HASH_SEED
 from shrinkfx.protocol.source import Expression, Input, Source, Weight
-from shrinkfx.report.definitions import Definitions
 from shrinkfx.report.header import format_header
 from shrinkfx.report.record import RunRecord
 from shrinkfx.report.repro_files import NoSource

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
-from shrinkfx.report.preload_bundle import PreloadBundle
+from shrinkfx.preloads.preload_bundle import PreloadBundle
 
 EMBEDDED = "the program itself"
 """``ReproFiles.how`` of a repro that embeds the program instead of its source."""

@@ -14,7 +14,6 @@ from shrinkfx.failure.blame import Suspect, group_ties
 from shrinkfx.failure.signature import Signature
 from shrinkfx.failure.verdict import Verdict
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.report.atomic_files import write_json
 from shrinkfx.report.record import (
     Failure,
     OtherFailure,
@@ -23,6 +22,7 @@ from shrinkfx.report.record import (
     Spent,
 )
 from shrinkfx.report.repro_files import VerifiedRepro
+from shrinkfx.system.atomic_files import write_json
 from shrinkfx.torch_versions import why_untested
 from shrinkfx.version import __version__
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from shrinkfx.program.sizes import Sizes
-from shrinkfx.report.atomic_files import write_json
+from shrinkfx.system.atomic_files import write_json
 
 PICTURE = "sweep.svg"
 _COLOURS = {"passes": "#4a9a5c", "fails": "#c8403a", "invalid": "#b8b8b8"}

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from shrinkfx import scratch
 from shrinkfx.check.oracle import Limits, RequestHandler
 from shrinkfx.environments.choice import Choice
 from shrinkfx.environments.versions import order, public, summarize
@@ -22,6 +21,7 @@ from shrinkfx.program.display_text import cut_text, first_line
 from shrinkfx.protocol.answers import Ending
 from shrinkfx.protocol.requests import Request
 from shrinkfx.protocol.tasks import RunCommand
+from shrinkfx.system import scratch
 from shrinkfx.wording import Flag
 
 

@@ -15,7 +15,6 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from shrinkfx import scratch
 from shrinkfx.check.client.server import Server
 from shrinkfx.errors import BudgetExhausted, ShrinkfxError
 from shrinkfx.failure.verdict import Observation, Outcome, Verdict
@@ -34,6 +33,7 @@ from shrinkfx.run.subject import Subject
 from shrinkfx.run.verified_result import VerifiedResult, move_result
 from shrinkfx.search.asker import Asker, Confirmation
 from shrinkfx.search.staged import select_steps_back
+from shrinkfx.system import scratch
 
 
 class Verification:

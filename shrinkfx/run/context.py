@@ -15,15 +15,15 @@ from shrinkfx.check.client.server import WORKER, Server
 from shrinkfx.check.oracle import Limits, Meter
 from shrinkfx.errors import SEE_DOCTOR, LoadError, WorkerError
 from shrinkfx.events import ActivityStarted, Listener, NoteAdded
-from shrinkfx.host_memory import estimate_available_bytes
 from shrinkfx.journal.journal import Journal
 from shrinkfx.options.options import Options
 from shrinkfx.protocol.choices import Backend, InductorOptions
 from shrinkfx.protocol.fields import with_fields_of
 from shrinkfx.protocol.requests import HASH_SEED
 from shrinkfx.search.budget import Budget
+from shrinkfx.system.host_memory import estimate_available_bytes
+from shrinkfx.system.used import measure_earlier_cpu_s, measure_tree_cpu_s
 from shrinkfx.torch_versions import why_untested
-from shrinkfx.used import measure_earlier_cpu_s, measure_tree_cpu_s
 
 logger = logging.getLogger(__name__)
 

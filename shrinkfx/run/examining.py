@@ -6,7 +6,6 @@ import signal
 from collections.abc import Sequence
 from pathlib import Path
 
-from shrinkfx import scratch
 from shrinkfx.check.oracle import CheckClient, Limits
 from shrinkfx.program.display_text import first_line, printable
 from shrinkfx.protocol.answers import Ending
@@ -16,6 +15,7 @@ from shrinkfx.protocol.tasks import Examine
 from shrinkfx.report.caveats import format_finding
 from shrinkfx.run.context import RunContext
 from shrinkfx.run.describing import Described
+from shrinkfx.system import scratch
 
 SECONDS = 10.0
 """Seconds that all runs in eager may take together; most programs need a few."""

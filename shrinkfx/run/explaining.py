@@ -16,12 +16,11 @@ from shrinkfx.explain.cause import KnownFacts, explain
 from shrinkfx.explain.reduced_program import ReducedProgram
 from shrinkfx.failure.readers.asan import MemoryReport
 from shrinkfx.failure.signature import Kind, Signature
+from shrinkfx.findings.record import EXPLAIN, Explanation
+from shrinkfx.findings.words import explanation_lines
 from shrinkfx.options.options import Options
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.protocol.choices import CandidateForm
-from shrinkfx.report.atomic_files import draft_of, publish_draft, write_json
-from shrinkfx.report.explanation.record import EXPLAIN, Explanation
-from shrinkfx.report.explanation.words import explanation_lines
 from shrinkfx.report.header import set_cause
 from shrinkfx.report.in_compiler import (
     find_own_function,
@@ -42,6 +41,7 @@ from shrinkfx.run.resume import load_or_find_subject
 from shrinkfx.run.simplification import with_values
 from shrinkfx.run.subject import Subject
 from shrinkfx.run.verified_result import VerifiedResult
+from shrinkfx.system.atomic_files import draft_of, publish_draft, write_json
 
 logger = logging.getLogger(__name__)
 

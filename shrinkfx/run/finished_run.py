@@ -9,20 +9,20 @@ from pathlib import Path
 
 from shrinkfx.errors import UsageError
 from shrinkfx.failure.signature import Signature
+from shrinkfx.findings.record import EXPLAIN, Explanation
+from shrinkfx.findings.words import explanation_lines
 from shrinkfx.journal.journal import Journal
 from shrinkfx.options.options import Options, Reduction
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.skeleton import Skeleton
 from shrinkfx.protocol.record import read_older
-from shrinkfx.report.explanation.record import EXPLAIN, Explanation
-from shrinkfx.report.explanation.words import explanation_lines
 from shrinkfx.report.issue.from_model import ModelRemains
 from shrinkfx.report.issue.renaming import use_repro_names
 from shrinkfx.report.issue.text import ISSUE
-from shrinkfx.report.output import CAPTURE, moved_file_finder
 from shrinkfx.report.page.record import REPORT
 from shrinkfx.report.summary import SUMMARY
 from shrinkfx.run.folder import JOURNAL, PROGRAM, RESULT, require_journal
+from shrinkfx.system.output_folder import CAPTURE, moved_file_finder
 
 
 @dataclass(frozen=True)

@@ -20,12 +20,9 @@ from shrinkfx.errors import (
     UsageError,
 )
 from shrinkfx.events import Listener
-from shrinkfx.folder_lock import lock_folder
 from shrinkfx.journal.journal import Journal
 from shrinkfx.journal.run_progress import read_progress
 from shrinkfx.options.options import Options
-from shrinkfx.report.atomic_files import DRAFT
-from shrinkfx.report.output import moved_file_finder, output_folder, remove_if_empty
 from shrinkfx.run.context import RunContext
 from shrinkfx.run.recorded_options import (
     BUDGET,
@@ -35,6 +32,13 @@ from shrinkfx.run.recorded_options import (
 )
 from shrinkfx.run.resume_hint import is_larger, larger_budget
 from shrinkfx.run.storage import raise_storage_errors
+from shrinkfx.system.atomic_files import DRAFT
+from shrinkfx.system.folder_lock import lock_folder
+from shrinkfx.system.output_folder import (
+    moved_file_finder,
+    output_folder,
+    remove_if_empty,
+)
 from shrinkfx.wording import Flag, MessagePart
 
 JOURNAL = "journal.sqlite"

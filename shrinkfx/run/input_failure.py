@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from shrinkfx import scratch
 from shrinkfx.check.baseline.guarded_in_one import find_guarded_baseline
 from shrinkfx.check.baseline.missing_state import (
     add_missing_state_advice,
@@ -49,6 +48,7 @@ from shrinkfx.protocol.tasks import SaveCandidate
 from shrinkfx.run.context import RunContext
 from shrinkfx.run.describing import Described, describe_program
 from shrinkfx.run.memory_error import choose_guard_pages
+from shrinkfx.system import scratch
 from shrinkfx.wording import Flag
 
 SCHEMA = 8

@@ -15,12 +15,11 @@ from shrinkfx.environments.versions import order
 from shrinkfx.errors import ShrinkfxError
 from shrinkfx.events import Listener, NoteAdded
 from shrinkfx.failure.signature import Kind, Signature
+from shrinkfx.findings.record import Explanation
 from shrinkfx.options.options import Options
 from shrinkfx.protocol.descriptions import Collected
 from shrinkfx.protocol.record import read_older
 from shrinkfx.protocol.tasks import CollectVersions
-from shrinkfx.report.atomic_files import draft_of, publish_draft
-from shrinkfx.report.explanation.record import Explanation
 from shrinkfx.report.issue.environment import environment_text, with_gpu
 from shrinkfx.report.issue.facts import IssueFacts, facts_of
 from shrinkfx.report.issue.from_model import ModelRemains, find_model_remains
@@ -30,6 +29,7 @@ from shrinkfx.report.record import RunRecord
 from shrinkfx.run.context import RunContext
 from shrinkfx.run.finished_run import read_explanation
 from shrinkfx.run.folder import JOURNAL, open_journal_for_report
+from shrinkfx.system.atomic_files import draft_of, publish_draft
 
 logger = logging.getLogger(__name__)
 

@@ -18,7 +18,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from shrinkfx import scratch
 from shrinkfx.check.baseline.whole_candidate import WholeCandidate
 from shrinkfx.check.client.server import Server
 from shrinkfx.check.command import Command
@@ -44,6 +43,7 @@ from shrinkfx.run.examining import examine_operators
 from shrinkfx.run.input_failure import InputFailure, InputProgram, find_input_failure
 from shrinkfx.run.oracles import oracle_for
 from shrinkfx.run.subject import Subject
+from shrinkfx.system import scratch
 from shrinkfx.wording import Flag
 
 BASELINE_TIMEOUT_S = 600.0

@@ -13,16 +13,16 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from shrinkfx import scratch
 from shrinkfx.check.oracle import Limits, Meter, RequestHandler
 from shrinkfx.errors import BudgetExhausted
+from shrinkfx.preloads.preload_bundle import PreloadBundle
 from shrinkfx.protocol.answers import Answer
 from shrinkfx.protocol.descriptions import Registered
 from shrinkfx.protocol.requests import Request
 from shrinkfx.protocol.tasks import RunPreload
-from shrinkfx.report.preload_bundle import PreloadBundle
 from shrinkfx.report.record import RunRecord
 from shrinkfx.report.repro import write_registrations
+from shrinkfx.system import scratch
 
 MAX_QUERIES, MAX_SECONDS = 40, 240.0
 """Maximum number and time of queries about preloads; one takes 1 to 2 CPU-seconds."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from shrinkfx.report.preload_bundle import PreloadBundle, PreloadCut, Unit
+from shrinkfx.preloads.preload_bundle import PreloadBundle, PreloadCut, Unit
 from shrinkfx.run.preload_effects import Effect, PreloadOracle
 
 

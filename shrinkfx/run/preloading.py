@@ -24,17 +24,17 @@ from weakref import WeakKeyDictionary
 from shrinkfx.check.client.server import Server
 from shrinkfx.check.oracle import Limits, RequestHandler
 from shrinkfx.errors import BudgetExhausted
+from shrinkfx.preloads.bundle_builder import build_bundle
+from shrinkfx.preloads.custom_code_sources import find_custom_code
+from shrinkfx.preloads.definitions import BUILT_IN
+from shrinkfx.preloads.preload_bundle import Preload, PreloadBundle, PreloadCut, Unit
 from shrinkfx.protocol.descriptions import Printed
-from shrinkfx.report.bundle_builder import build_bundle
-from shrinkfx.report.custom_code_sources import find_custom_code
-from shrinkfx.report.definitions import BUILT_IN
-from shrinkfx.report.output import minimal_program
-from shrinkfx.report.preload_bundle import Preload, PreloadBundle, PreloadCut, Unit
 from shrinkfx.report.record import RunRecord
 from shrinkfx.run.context import RunContext
 from shrinkfx.run.preload_effects import MAX_SECONDS, Effect, PreloadOracle
 from shrinkfx.run.preload_trials import Trials, cut_without_units, find_droppable_units
 from shrinkfx.search.budget import Budget
+from shrinkfx.system.output_folder import minimal_program
 
 PART_OF_THE_REST = 3
 """Divisor of the remaining time, because the repro is yet to be written and run."""

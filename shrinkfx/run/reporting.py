@@ -21,6 +21,7 @@ from shrinkfx.errors import ShrinkfxError, UsageError
 from shrinkfx.events import Listener, NoteAdded
 from shrinkfx.failure.signature import Signature
 from shrinkfx.failure.verdict import Outcome
+from shrinkfx.findings.record import EXPLAIN, Explanation
 from shrinkfx.journal.history import RecordedQuery, list_queries
 from shrinkfx.journal.journal import Journal
 from shrinkfx.program.candidate import Candidate
@@ -30,8 +31,6 @@ from shrinkfx.program.skeleton import Skeleton
 from shrinkfx.protocol.files import ArtifactFile
 from shrinkfx.protocol.record import read_older
 from shrinkfx.protocol.requests import CheckOptions
-from shrinkfx.report.atomic_files import draft_of, publish_draft
-from shrinkfx.report.explanation.record import EXPLAIN, Explanation
 from shrinkfx.report.issue.renaming import use_repro_names
 from shrinkfx.report.page.anonymous import anonymize_run
 from shrinkfx.report.page.kernel import find_failing_source
@@ -55,6 +54,7 @@ from shrinkfx.run.folder import (
     open_journal_for_report,
 )
 from shrinkfx.run.observe import BASELINE_TIMEOUT_S
+from shrinkfx.system.atomic_files import draft_of, publish_draft
 from shrinkfx.wording import Flag
 
 logger = logging.getLogger(__name__)

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from shrinkfx import scratch
 from shrinkfx.check.client.server import Server
 from shrinkfx.check.command import Command, runs_of
 from shrinkfx.check.oracle import CheckClient
@@ -33,6 +32,7 @@ from shrinkfx.run.settings import variables_to_test
 from shrinkfx.run.subject import Subject
 from shrinkfx.run.verified_result import VerifiedResult, result_of
 from shrinkfx.search.budget import Budget
+from shrinkfx.system import scratch
 
 
 def reserve_time_for_repro(budget: Budget) -> None:

@@ -13,21 +13,15 @@ from shrinkfx.check.oracle import CheckClient, runs_to_be_sure
 from shrinkfx.check.script import ScriptRunner, needs_local_files
 from shrinkfx.errors import BudgetExhausted, WorkerError
 from shrinkfx.failure.signature import MEMORY_FAULT, Signature, Stage
+from shrinkfx.preloads.preload_bundle import PreloadBundle
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.listing.names import rename_values, short_names
 from shrinkfx.protocol.choices import Backend, CandidateForm, Guard, Probe
 from shrinkfx.protocol.descriptions import Printed
 from shrinkfx.protocol.tasks import WriteCandidate
-from shrinkfx.report.atomic_files import DRAFT, draft_of, publish_draft
 from shrinkfx.report.header import set_failure_rate
 from shrinkfx.report.issue.code import lines_left_out
-from shrinkfx.report.output import (
-    MINIMAL,
-    MINIMAL_AS_SOURCE,
-    write_smallest_repro,
-    write_surest,
-)
-from shrinkfx.report.preload_bundle import PreloadBundle
+from shrinkfx.report.output import write_smallest_repro, write_surest
 from shrinkfx.report.record import Memory, RunRecord
 from shrinkfx.report.repro_files import VerifiedRepro
 from shrinkfx.report.tensors import DATA
@@ -36,6 +30,8 @@ from shrinkfx.run.preloading import ways_to_carry
 from shrinkfx.run.record import Result, before_verifying
 from shrinkfx.run.settings import variables_to_test
 from shrinkfx.run.subject import Subject
+from shrinkfx.system.atomic_files import DRAFT, draft_of, publish_draft
+from shrinkfx.system.output_folder import MINIMAL, MINIMAL_AS_SOURCE
 
 
 class NotWritten(WorkerError):

@@ -24,7 +24,6 @@ from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.skeleton import Skeleton
 from shrinkfx.protocol.choices import CandidateForm, Guard
 from shrinkfx.protocol.requests import CheckOptions
-from shrinkfx.report.output import minimal_program
 from shrinkfx.report.record import ProgramSize
 from shrinkfx.report.repro_files import VerifiedRepro
 from shrinkfx.report.summary import DIGITS
@@ -38,6 +37,7 @@ from shrinkfx.run.record import Result
 from shrinkfx.run.result import verify_result, write_result
 from shrinkfx.run.simplification import with_values
 from shrinkfx.run.subject import Subject
+from shrinkfx.system.output_folder import minimal_program
 from shrinkfx.wording import Flag, MessageText
 
 _FOLDER = "candidate-"

@@ -17,11 +17,11 @@ from shrinkfx.errors import (
     StorageError,
     UsageError,
 )
-from shrinkfx.folder_lock import LOCK, is_folder_locked
 from shrinkfx.journal.journal import Journal
 from shrinkfx.journal.run_progress import read_progress
 from shrinkfx.report.summary import SUMMARY
 from shrinkfx.run.folder import JOURNAL
+from shrinkfx.system.folder_lock import LOCK, is_folder_locked
 from shrinkfx.wording import Flag, MessageText
 
 

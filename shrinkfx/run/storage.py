@@ -7,10 +7,10 @@ import errno
 from collections.abc import Iterator
 from pathlib import Path
 
-from shrinkfx import scratch
 from shrinkfx.check.client.restarting import OUT_REMOVED
 from shrinkfx.check.client.server import REMOVED
 from shrinkfx.errors import StorageError
+from shrinkfx.system import scratch
 
 _STORAGE = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EFBIG)
 

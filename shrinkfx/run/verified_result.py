@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.report.atomic_files import draft_of, publish_draft
 from shrinkfx.report.record import RunRecord
 from shrinkfx.report.repro_files import NoSource, VerifiedRepro
 from shrinkfx.run.record import Result
 from shrinkfx.run.reduction import SearchResult
 from shrinkfx.run.subject import Subject
+from shrinkfx.system.atomic_files import draft_of, publish_draft
 
 
 @dataclass(frozen=True)

@@ -19,12 +19,12 @@ from shrinkfx.environments.versions import public
 from shrinkfx.errors import LoadError, UsageError
 from shrinkfx.events import ActivityStarted, Listener, NoteAdded
 from shrinkfx.failure.readers.interpreter import name_error_unchecked_on_gpu
+from shrinkfx.failure.readers.script import is_repro
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.options.options import Options
 from shrinkfx.protocol.choices import Backend, Guard, Probe
 from shrinkfx.report.header import (
     is_of_interpreter,
-    is_repro,
     read_failure,
     read_needs,
     read_torch,

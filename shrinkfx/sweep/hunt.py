@@ -28,11 +28,11 @@ from hypothesis import strategies as st
 from hypothesis.configuration import set_hypothesis_home_dir
 from hypothesis.errors import Unsatisfiable
 
-from shrinkfx import scratch
 from shrinkfx.program.sizes import Sizes, Space
 from shrinkfx.sweep.boundary import Grid
 from shrinkfx.sweep.examples import Answer, Example, Examples, SweepFailure
 from shrinkfx.sweep.minimise import is_smallest, minimise
+from shrinkfx.system import scratch
 
 _BLOCKS = (16, 32, 64, 128, 256, 1024)
 _PRIMES = (3, 5, 7, 11, 13, 17, 31, 61, 127, 251, 509, 1021, 2039, 4093)

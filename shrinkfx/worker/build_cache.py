@@ -7,7 +7,7 @@ import os
 import time
 from pathlib import Path
 
-from shrinkfx import user_cache
+from shrinkfx.system import user_cache
 
 
 def folder() -> Path:

@@ -16,8 +16,8 @@ from two_suspects.programs import HERE, PROGRAMS, export
 from two_suspects.run import HEAD, judged, said_of_innocent
 
 from shrinkfx.failure.signature import UNTIL
-from shrinkfx.report.explanation.operators import Operator
-from shrinkfx.report.explanation.record import Explanation
+from shrinkfx.findings.operators import Operator
+from shrinkfx.findings.record import Explanation
 
 TABLES: dict[str, Any] = tomllib.loads((HERE / "causes.toml").read_text())
 

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 from support.doubles import DESCRIPTION
 
-from shrinkfx import scratch
 from shrinkfx.check.client.restarting import LIVES, RestartingServer
 from shrinkfx.check.client.server import Server
 from shrinkfx.errors import BudgetExhausted, WorkerError
@@ -20,6 +19,7 @@ from shrinkfx.protocol.answers import Ending, Raised
 from shrinkfx.protocol.choices import GraphForm
 from shrinkfx.protocol.requests import CheckOptions, Request
 from shrinkfx.protocol.tasks import CheckCandidate, CheckOriginal, Describe
+from shrinkfx.system import scratch
 
 PLAIN, INLINED = GraphForm.FUNCTIONAL, GraphForm.INLINED_COND
 IN_PLACE = GraphForm.IN_PLACE

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from shrinkfx import scratch
 from shrinkfx.check.client.orphans import clear_orphans
 from shrinkfx.errors import StorageError
+from shrinkfx.system import scratch
 
 pytestmark = pytest.mark.processes
 
@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PARENT = """
 import sys
 from pathlib import Path
-from shrinkfx import scratch
+from shrinkfx.system import scratch
 from shrinkfx.check.client.server import Server
 from shrinkfx.protocol.requests import CheckOptions, Request
 from shrinkfx.protocol.tasks import CheckOriginal

@@ -17,7 +17,6 @@ from typing import Any
 import pytest
 from support.doubles import request_of as request
 
-from shrinkfx import scratch
 from shrinkfx.check.client.restarting import LIVES, RestartingServer
 from shrinkfx.errors import BudgetExhausted, StorageError, WorkerError
 from shrinkfx.failure.classify import classify_ending
@@ -30,6 +29,7 @@ from shrinkfx.protocol.tasks import (
     FindSpace,
     Task,
 )
+from shrinkfx.system import scratch
 
 pytestmark = pytest.mark.processes
 

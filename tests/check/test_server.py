@@ -18,12 +18,12 @@ import pytest
 from support.doubles import request_of, told
 
 import shrinkfx
-from shrinkfx import scratch
 from shrinkfx.check.client.server import GUARDED_WORKER, WORKER, Server
 from shrinkfx.errors import LoadError, UsageError, WorkerError
 from shrinkfx.failure.classify import classify_ending
 from shrinkfx.protocol.answers import Ending, Unresolved
 from shrinkfx.protocol.requests import Job, Request, Setup
+from shrinkfx.system import scratch
 
 pytestmark = pytest.mark.processes
 

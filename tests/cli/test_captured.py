@@ -17,9 +17,9 @@ from shrinkfx.cli.main import main
 from shrinkfx.cli.parser import list_flags_with_values, make_parser
 from shrinkfx.cli.task import is_run_to_explain
 from shrinkfx.errors import NothingToReduce
-from shrinkfx.folder_lock import is_folder_locked
 from shrinkfx.journal.journal import Journal
 from shrinkfx.options.options import Options
+from shrinkfx.system.folder_lock import is_folder_locked
 
 
 @pytest.mark.parametrize(

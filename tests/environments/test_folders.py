@@ -17,7 +17,7 @@ from shrinkfx.environments import folders
 from shrinkfx.environments.folders import find, home, make, remove_unusable
 from shrinkfx.environments.installers import Pip
 from shrinkfx.errors import InstallError, UsageError
-from shrinkfx.folder_lock import lock_folder
+from shrinkfx.system.folder_lock import lock_folder
 
 pytestmark = [
     pytest.mark.processes,

@@ -20,6 +20,9 @@ from shrinkfx.explain.lines import find_line_operators
 from shrinkfx.failure.readers.asan import MemoryReport
 from shrinkfx.failure.readers.generated import Code
 from shrinkfx.failure.signature import Kind, Signature, Stage
+from shrinkfx.findings.chain import Chain, Step
+from shrinkfx.findings.record import Explanation
+from shrinkfx.findings.words import explanation_lines
 from shrinkfx.program.candidate import Candidate, Outputs
 from shrinkfx.program.skeleton import Role, Skeleton, TensorType
 from shrinkfx.protocol.compiled_program_view import (
@@ -30,9 +33,6 @@ from shrinkfx.protocol.compiled_program_view import (
     KernelText,
     LineOrigin,
 )
-from shrinkfx.report.explanation.chain import Chain, Step
-from shrinkfx.report.explanation.record import Explanation
-from shrinkfx.report.explanation.words import explanation_lines
 
 FAILURE = Signature(Kind.ASSERT, Stage.RUN, "index out of bounds")
 

@@ -18,13 +18,13 @@ from shrinkfx.explain.decisions import find_decisions
 from shrinkfx.explain.reduced_program import ReducedProgram
 from shrinkfx.explain.variants import Variants
 from shrinkfx.failure.classify import classify_ending
+from shrinkfx.findings.decisions import Decisions, by_hand, format_decisions
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.skeleton import Skeleton
 from shrinkfx.protocol.choices import Backend, CandidateForm, Probe, Subsystem
 from shrinkfx.protocol.descriptions import Description
 from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.protocol.tasks import CheckCandidate, Describe
-from shrinkfx.report.explanation.decisions import Decisions, by_hand, format_decisions
 
 ROLL = Path(__file__).resolve().parents[2] / "repros" / "assert_roll_bound"
 

@@ -24,12 +24,12 @@ from shrinkfx.failure.classify import classify_ending
 from shrinkfx.failure.readers.compilers import parse_gcc_error, parse_triton_error
 from shrinkfx.failure.readers.script import name_frame
 from shrinkfx.failure.signature import Kind, Signature, Stage
+from shrinkfx.findings.code import CodeLine
+from shrinkfx.findings.compiling import StopPoint
+from shrinkfx.findings.record import Explanation
 from shrinkfx.protocol.answers import Checked, Ending, Raised
 from shrinkfx.protocol.files import Excerpt, Launch, Traces
 from shrinkfx.protocol.requests import CheckOptions
-from shrinkfx.report.explanation.code import CodeLine
-from shrinkfx.report.explanation.compiling import StopPoint
-from shrinkfx.report.explanation.record import Explanation
 from shrinkfx.testing import chain, whole
 
 PROGRAM = whole(chain("x", "relu", "tanh", "cos", "sin"))

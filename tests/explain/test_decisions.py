@@ -27,6 +27,17 @@ from shrinkfx.explain.decisions import (
 from shrinkfx.explain.reduced_program import ReducedProgram
 from shrinkfx.explain.variants import Variants
 from shrinkfx.failure.signature import MEMORY_FAULT, Kind, Signature, Stage
+from shrinkfx.findings.decisions import (
+    Decisions,
+    OptionSearch,
+    Setting,
+    by_hand,
+    format_avoiding,
+    format_decisions,
+    mark_only_shows,
+)
+from shrinkfx.findings.operators import Operator
+from shrinkfx.findings.skipped_parts import SkippedPart
 from shrinkfx.protocol.answers import Checked, Difference, Ending, Raised
 from shrinkfx.protocol.choices import (
     Build,
@@ -40,17 +51,6 @@ from shrinkfx.protocol.files import Application
 from shrinkfx.protocol.kernel_values import KernelValues, Wrong
 from shrinkfx.protocol.requests import CheckOptions, LeaveOut, Request
 from shrinkfx.protocol.tasks import ReadSettings
-from shrinkfx.report.explanation.decisions import (
-    Decisions,
-    OptionSearch,
-    Setting,
-    by_hand,
-    format_avoiding,
-    format_decisions,
-    mark_only_shows,
-)
-from shrinkfx.report.explanation.operators import Operator
-from shrinkfx.report.explanation.skipped_parts import SkippedPart
 from shrinkfx.testing import chain, whole
 
 TARGET = Signature(Kind.MISMATCH, Stage.COMPARE, "")

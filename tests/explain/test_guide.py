@@ -13,12 +13,12 @@ from shrinkfx.explain import artifacts
 from shrinkfx.explain.guide import run_guide
 from shrinkfx.explain.reduced_program import ReducedProgram
 from shrinkfx.failure.signature import MEMORY_FAULT, Kind, Signature, Stage
+from shrinkfx.findings.guide import Guide, Outcome
+from shrinkfx.findings.record import Explanation
 from shrinkfx.protocol.answers import Checked, Ending, Raised, Ready
 from shrinkfx.protocol.choices import Backend
 from shrinkfx.protocol.files import ArtifactFile, KernelRun, Launch, Traces
 from shrinkfx.protocol.requests import CheckOptions, Request
-from shrinkfx.report.explanation.guide import Guide, Outcome
-from shrinkfx.report.explanation.record import Explanation
 from shrinkfx.testing import chain, whole
 
 PROGRAM = whole(chain("x", "relu", "tanh", "cos"))

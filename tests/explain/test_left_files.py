@@ -14,13 +14,13 @@ from shrinkfx.check.oracle import CheckClient, Limits
 from shrinkfx.explain.guide import run_guide
 from shrinkfx.explain.reduced_program import ReducedProgram
 from shrinkfx.failure.signature import Kind, Signature, Stage
+from shrinkfx.findings.guide import Outcome
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.skeleton import Skeleton
 from shrinkfx.protocol.choices import Build
 from shrinkfx.protocol.descriptions import Description
 from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.protocol.tasks import Describe
-from shrinkfx.report.explanation.guide import Outcome
 
 PICKED = torch.tensor([1, 9])
 

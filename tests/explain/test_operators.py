@@ -15,17 +15,17 @@ from shrinkfx.explain.cause import KnownFacts, explain
 from shrinkfx.explain.operators import find_dependencies, list_operators
 from shrinkfx.explain.reduced_program import ReducedProgram
 from shrinkfx.failure.signature import MEMORY_FAULT, Kind, Signature, Stage
+from shrinkfx.findings.chain import Chain
+from shrinkfx.findings.operator_mismatch import (
+    NOT_AS_DECLARED,
+    OperatorMismatch,
+)
+from shrinkfx.findings.record import Explanation
+from shrinkfx.findings.values import WrongValue
 from shrinkfx.program.candidate import Candidate, Outputs
 from shrinkfx.protocol.answers import Ending
 from shrinkfx.protocol.kernel_values import Wrong
 from shrinkfx.protocol.operators import VALUE_DEPENDENCIES, Misbehavior, OperatorFinding
-from shrinkfx.report.explanation.chain import Chain
-from shrinkfx.report.explanation.operator_mismatch import (
-    NOT_AS_DECLARED,
-    OperatorMismatch,
-)
-from shrinkfx.report.explanation.record import Explanation
-from shrinkfx.report.explanation.values import WrongValue
 from shrinkfx.testing import chain, operator, skeleton, whole
 from shrinkfx.testing.listings import listed, listing
 

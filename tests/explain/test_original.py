@@ -14,12 +14,12 @@ from shrinkfx.explain.operators import select_operators
 from shrinkfx.explain.original import OriginalKernels, find_original_kernels
 from shrinkfx.explain.reduced_program import ReducedProgram
 from shrinkfx.failure.signature import Kind, Signature, Stage
+from shrinkfx.findings.guide import Guide
 from shrinkfx.program.apply import apply
 from shrinkfx.program.edits import Drop
 from shrinkfx.protocol.answers import Checked, Difference, Ending
 from shrinkfx.protocol.requests import Request
 from shrinkfx.protocol.tasks import CheckCandidate
-from shrinkfx.report.explanation.guide import Guide
 
 KERNEL = "cpp_fused_flip_roll_0"
 

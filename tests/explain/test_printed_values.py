@@ -7,7 +7,7 @@ from shrinkfx.explain.guide import (
     parse_launches,
     parse_values,
 )
-from shrinkfx.report.explanation.guide import Value
+from shrinkfx.findings.guide import Value
 
 FACTS = """
 Number of elements: {elements}

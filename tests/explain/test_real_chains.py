@@ -14,13 +14,13 @@ from shrinkfx.check.client.server import Server
 from shrinkfx.check.oracle import CheckClient, Limits
 from shrinkfx.explain.chain import chain
 from shrinkfx.explain.reduced_program import ReducedProgram
+from shrinkfx.findings.chain import Chain
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.skeleton import Skeleton
 from shrinkfx.protocol.choices import Backend, Probe
 from shrinkfx.protocol.descriptions import Description
 from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.protocol.tasks import Describe
-from shrinkfx.report.explanation.chain import Chain
 
 REPROS = Path(__file__).resolve().parents[2] / "repros"
 

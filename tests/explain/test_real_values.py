@@ -23,13 +23,13 @@ from shrinkfx.explain.reduced_program import ReducedProgram
 from shrinkfx.explain.values import values
 from shrinkfx.failure.classify import classify_ending
 from shrinkfx.failure.signature import Kind, Signature, Stage
+from shrinkfx.findings.values import WrongValue
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.skeleton import Skeleton
 from shrinkfx.protocol.choices import Backend, Build, Probe
 from shrinkfx.protocol.descriptions import Description
 from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.protocol.tasks import Describe
-from shrinkfx.report.explanation.values import WrongValue
 
 REPROS = Path(__file__).parents[2] / "repros"
 

@@ -12,10 +12,10 @@ from shrinkfx.check.oracle import CheckClient, Limits
 from shrinkfx.explain.reduced_program import ReducedProgram
 from shrinkfx.explain.values import find_first_wrong, values
 from shrinkfx.failure.signature import Kind, Signature, Stage
+from shrinkfx.findings.record import Explanation
+from shrinkfx.findings.values import WrongValue
 from shrinkfx.protocol.answers import Checked, Difference, Ending
 from shrinkfx.protocol.kernel_values import Computed, KernelValues, Overwritten, Wrong
-from shrinkfx.report.explanation.record import Explanation
-from shrinkfx.report.explanation.values import WrongValue
 from shrinkfx.testing import chain, whole
 
 PROGRAM = whole(chain("x", "relu", "tanh", "cos", "sin"))

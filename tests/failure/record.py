@@ -35,13 +35,13 @@ from shrinkfx.check.oracle import CheckClient, Limits  # noqa: E402
 from shrinkfx.failure.classify import classify_ending  # noqa: E402
 from shrinkfx.failure.readers.script import convert_script_ending  # noqa: E402
 from shrinkfx.failure.signature import Signature  # noqa: E402
+from shrinkfx.preloads.definitions import Definitions  # noqa: E402
 from shrinkfx.program.candidate import Candidate  # noqa: E402
 from shrinkfx.program.skeleton import Skeleton  # noqa: E402
 from shrinkfx.protocol.answers import Answer, Ending, Ready  # noqa: E402
 from shrinkfx.protocol.descriptions import Description, Printed  # noqa: E402
 from shrinkfx.protocol.requests import CheckOptions, Request, Setup  # noqa: E402
 from shrinkfx.protocol.tasks import Describe, RunScript, WriteCandidate  # noqa: E402
-from shrinkfx.report.definitions import Definitions  # noqa: E402
 from shrinkfx.report.record import (  # noqa: E402
     Conditions,
     Failure,

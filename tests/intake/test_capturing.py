@@ -29,7 +29,7 @@ from shrinkfx.intake.capture.running import environment
 from shrinkfx.intake.restored_settings import RestoredValue, render_settings
 from shrinkfx.options.in_script import FailedStep
 from shrinkfx.options.options import Options
-from shrinkfx.report.custom_code_sources import mark_as_generated
+from shrinkfx.preloads.custom_code_sources import mark_as_generated
 from shrinkfx.run.folder import create_run_folder
 
 pytestmark = pytest.mark.processes

@@ -23,7 +23,6 @@ from shrinkfx.errors import (
     WorkerError,
 )
 from shrinkfx.failure.signature import Kind, Signature, Stage
-from shrinkfx.folder_lock import is_folder_locked
 from shrinkfx.intake import minifier, runnable
 from shrinkfx.intake.minifier import locate
 from shrinkfx.intake.resolve_input import resolve_program, with_torch_compile
@@ -35,6 +34,7 @@ from shrinkfx.protocol.descriptions import Exported, Settings
 from shrinkfx.protocol.tasks import ExportRunnable, ReadSettings, RunRunnable, Task
 from shrinkfx.run.sweep.conclude import SweepFinding, Swept
 from shrinkfx.sweep.examples import SweepFailure
+from shrinkfx.system.folder_lock import is_folder_locked
 
 DEFAULTS: Mapping[str, object] = {
     "comprehensive_padding": True,

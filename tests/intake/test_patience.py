@@ -8,7 +8,7 @@ import pytest
 
 from shrinkfx.intake.capture.patience import ASLEEP_S, BUSY_CALL_S, HangDetector
 from shrinkfx.intake.capture.records import BEGUN, Step
-from shrinkfx.processes import Sample
+from shrinkfx.system.processes import Sample
 
 
 def step(what: str = "call", at: int = 1) -> Step:

@@ -12,7 +12,6 @@ import pytest
 from support.haystack import save_haystack
 from support.planting import PRELOAD, Plant, write_plants
 
-from shrinkfx import scratch
 from shrinkfx.errors import BudgetExhausted
 from shrinkfx.events import Event, QueryAnswered
 from shrinkfx.options.options import Options
@@ -25,6 +24,7 @@ from shrinkfx.run.oracles import oracle_for
 from shrinkfx.run.subject import Subject
 from shrinkfx.search.asker import Asker
 from shrinkfx.search.reducer import Reducer
+from shrinkfx.system import scratch
 
 CHECKS = 2000
 EVERY = 200

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from support.compiling import PLAIN, beside
 
+from shrinkfx.preloads.bundle_builder import build_bundle
+from shrinkfx.preloads.compiling_calls import drop_compiled_libraries
+from shrinkfx.preloads.preload_bundle import Preload, PreloadCut
+from shrinkfx.preloads.statements import read_source
 from shrinkfx.program.uninstalled_files import UninstalledFiles
-from shrinkfx.report.bundle_builder import build_bundle
-from shrinkfx.report.compiling_calls import drop_compiled_libraries
-from shrinkfx.report.preload_bundle import Preload, PreloadCut
-from shrinkfx.report.statements import read_source
 
 
 @pytest.mark.parametrize(

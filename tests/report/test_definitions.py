@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from shrinkfx.report.definitions import Definitions, slice_file, take_whole_file
+from shrinkfx.preloads.definitions import Definitions, slice_file, take_whole_file
 
 MIX = """
 @torch.library.custom_op("mylib::mix", mutates_args=())

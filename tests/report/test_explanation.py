@@ -6,17 +6,17 @@ from dataclasses import replace
 from itertools import takewhile
 
 from shrinkfx.failure.signature import Kind, Signature, Stage
+from shrinkfx.findings.chain import Chain
+from shrinkfx.findings.code import CodeLine
+from shrinkfx.findings.decisions import Decisions
+from shrinkfx.findings.guide import Guide, LeftFile, Outcome, Row
+from shrinkfx.findings.operator_mismatch import OperatorMismatch
+from shrinkfx.findings.operators import Operator
+from shrinkfx.findings.record import Explanation
+from shrinkfx.findings.skipped_parts import SkippedPart
+from shrinkfx.findings.values import WrongValue
+from shrinkfx.findings.words import LINES, explanation_lines
 from shrinkfx.protocol.choices import Subsystem
-from shrinkfx.report.explanation.chain import Chain
-from shrinkfx.report.explanation.code import CodeLine
-from shrinkfx.report.explanation.decisions import Decisions
-from shrinkfx.report.explanation.guide import Guide, LeftFile, Outcome, Row
-from shrinkfx.report.explanation.operator_mismatch import OperatorMismatch
-from shrinkfx.report.explanation.operators import Operator
-from shrinkfx.report.explanation.record import Explanation
-from shrinkfx.report.explanation.skipped_parts import SkippedPart
-from shrinkfx.report.explanation.values import WrongValue
-from shrinkfx.report.explanation.words import LINES, explanation_lines
 from shrinkfx.report.header import read_failure, set_cause
 from shrinkfx.report.page.page import render_page
 from shrinkfx.report.page.record import Run

@@ -10,21 +10,22 @@ import pytest
 from support.lies import strided, tensor
 
 from shrinkfx.failure.signature import Kind, Signature, Stage
+from shrinkfx.findings.code import CodeLine
+from shrinkfx.findings.compiling import StopPoint
+from shrinkfx.findings.decisions import Decisions, OptionSearch, Setting
+from shrinkfx.findings.decisions import format_decisions as decision_lines
+from shrinkfx.findings.operator_mismatch import OperatorMismatch
+from shrinkfx.findings.operators import Operator, format_fails_alone
+from shrinkfx.findings.record import Explanation
+from shrinkfx.findings.skipped_parts import SkippedPart
+from shrinkfx.findings.values import WrongValue
+from shrinkfx.findings.words import explanation_lines
+from shrinkfx.preloads.preload_bundle import CustomCompilerCode, PreloadBundle
 from shrinkfx.protocol.choices import Subsystem
 from shrinkfx.protocol.descriptions import Collected
 from shrinkfx.protocol.kernel_values import Wrong
 from shrinkfx.protocol.operators import VALUE_DEPENDENCIES, Misbehavior, OperatorFinding
 from shrinkfx.report.caveats import OtherCauses
-from shrinkfx.report.explanation.code import CodeLine
-from shrinkfx.report.explanation.compiling import StopPoint
-from shrinkfx.report.explanation.decisions import Decisions, OptionSearch, Setting
-from shrinkfx.report.explanation.decisions import format_decisions as decision_lines
-from shrinkfx.report.explanation.operator_mismatch import OperatorMismatch
-from shrinkfx.report.explanation.operators import Operator, format_fails_alone
-from shrinkfx.report.explanation.record import Explanation
-from shrinkfx.report.explanation.skipped_parts import SkippedPart
-from shrinkfx.report.explanation.values import WrongValue
-from shrinkfx.report.explanation.words import explanation_lines
 from shrinkfx.report.in_compiler import (
     describe_custom_code,
     format_disappears_without,
@@ -38,7 +39,6 @@ from shrinkfx.report.issue.log import error_log
 from shrinkfx.report.issue.plain import strip_paths, strip_values
 from shrinkfx.report.issue.sentences import title_of
 from shrinkfx.report.issue.text import issue_text
-from shrinkfx.report.preload_bundle import CustomCompilerCode, PreloadBundle
 from shrinkfx.report.record import Conditions, Failure, Programs, ProgramSize, RunRecord
 from shrinkfx.report.record import Search as Searched
 from shrinkfx.report.repro_files import ReproFiles, VerifiedRepro

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from shrinkfx.report.inlined_modules import CannotInlineError, inline_modules
+from shrinkfx.preloads.inlined_modules import CannotInlineError, inline_modules
 
 SCALE = "import math\nONE = 1\n\n\ndef by(x):\n    return x * math.floor(2.5) * ONE\n"
 

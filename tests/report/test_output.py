@@ -18,23 +18,19 @@ from test_repro import about
 
 from shrinkfx.errors import UsageError
 from shrinkfx.failure.signature import Signature
-from shrinkfx.program.uninstalled_files import UninstalledFiles
-from shrinkfx.report.bundle_builder import build_bundle
-from shrinkfx.report.definitions import Definitions
-from shrinkfx.report.output import (
-    output_folder,
-    remove_if_empty,
-    write_smallest_repro,
-    write_surest,
-)
-from shrinkfx.report.preload_bundle import (
+from shrinkfx.preloads.bundle_builder import build_bundle
+from shrinkfx.preloads.definitions import Definitions
+from shrinkfx.preloads.preload_bundle import (
     CustomCompilerCode,
     Preload,
     PreloadBundle,
     PreloadCut,
 )
+from shrinkfx.program.uninstalled_files import UninstalledFiles
+from shrinkfx.report.output import write_smallest_repro, write_surest
 from shrinkfx.report.repro_files import NoSource, ReproFiles
 from shrinkfx.report.tensors import DATA
+from shrinkfx.system.output_folder import output_folder, remove_if_empty
 
 SLICED = """
 import torch

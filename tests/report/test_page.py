@@ -18,15 +18,15 @@ from support.pages import KERNEL, SOURCE, explained, searched, transformer
 
 from shrinkfx.events import ignore_event
 from shrinkfx.failure.verdict import Outcome
+from shrinkfx.findings.chain import Chain
+from shrinkfx.findings.code import CodeLine
+from shrinkfx.findings.compiling import StopPoint
+from shrinkfx.findings.operator_mismatch import OperatorMismatch
+from shrinkfx.findings.operators import Operator
+from shrinkfx.findings.record import Explanation
+from shrinkfx.findings.values import WrongValue
 from shrinkfx.program.skeleton import Skeleton
 from shrinkfx.protocol.kernel_values import Wrong
-from shrinkfx.report.explanation.chain import Chain
-from shrinkfx.report.explanation.code import CodeLine
-from shrinkfx.report.explanation.compiling import StopPoint
-from shrinkfx.report.explanation.operator_mismatch import OperatorMismatch
-from shrinkfx.report.explanation.operators import Operator
-from shrinkfx.report.explanation.record import Explanation
-from shrinkfx.report.explanation.values import WrongValue
 from shrinkfx.report.page.drawing import Drawing, draw, draw_within, lay_out
 from shrinkfx.report.page.folding import MOST, Fold, fold
 from shrinkfx.report.page.kernel import find_failing_source

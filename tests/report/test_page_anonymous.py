@@ -12,12 +12,12 @@ import pytest
 from support.pages import SOURCE, explained, searched, transformer
 
 from shrinkfx.events import ignore_event
+from shrinkfx.findings.chain import Layout
+from shrinkfx.findings.operator_mismatch import OperatorMismatch
+from shrinkfx.findings.operators import Operator
+from shrinkfx.findings.record import Explanation
 from shrinkfx.journal.journal import Journal
 from shrinkfx.program.skeleton import Node, Role, Skeleton
-from shrinkfx.report.explanation.chain import Layout
-from shrinkfx.report.explanation.operator_mismatch import OperatorMismatch
-from shrinkfx.report.explanation.operators import Operator
-from shrinkfx.report.explanation.record import Explanation
 from shrinkfx.report.page.anonymous import anonymize_run
 from shrinkfx.report.page.names import choose_new_names
 from shrinkfx.report.page.record import Run

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-from shrinkfx.report.explanation.chain import Chain, Layout, Limit, SizeSymbol
-from shrinkfx.report.explanation.code import CodeLine
-from shrinkfx.report.explanation.record import Explanation
+from shrinkfx.findings.chain import Chain, Layout, Limit, SizeSymbol
+from shrinkfx.findings.code import CodeLine
+from shrinkfx.findings.record import Explanation
 from shrinkfx.report.issue.renaming import anonymize_explanation, use_repro_names
 
 IDS = Layout("token_ids", "input", ("s77",), ("1",), "int64")

@@ -20,10 +20,10 @@ import torch
 from shrinkfx.failure.readers.asan import MemoryReport
 from shrinkfx.failure.readers.script import STAGE_OF_CALL
 from shrinkfx.failure.signature import MEMORY_FAULT, Kind, Signature, Stage
+from shrinkfx.preloads.definitions import Definitions
 from shrinkfx.protocol.choices import Guard
 from shrinkfx.protocol.source import Expression, Input, Source, Weight
 from shrinkfx.report.caveats import OtherCauses
-from shrinkfx.report.definitions import Definitions
 from shrinkfx.report.header import is_of_interpreter, read_failure, set_cause
 from shrinkfx.report.record import (
     Conditions,

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from shrinkfx.intake.restored_settings import RestoredValue, render_settings_module
-from shrinkfx.report.custom_code_sources import (
+from shrinkfx.preloads.custom_code_sources import (
     describe_copy,
     find_custom_code,
     mark_as_generated,
     strip_generated_header,
 )
-from shrinkfx.report.preload_bundle import Unit
-from shrinkfx.report.statements import statements_of
+from shrinkfx.preloads.preload_bundle import Unit
+from shrinkfx.preloads.statements import statements_of
 
 PLACE = "torch._inductor.config post_grad_custom_post_pass"
 PASS = "import config\nconfig.post_grad_custom_post_pass = print\n"

@@ -9,10 +9,10 @@ import pytest
 from support.compiling import PLAIN, beside
 from test_preloading import judge, says
 
+from shrinkfx.preloads.bundle_builder import build_bundle
+from shrinkfx.preloads.preload_bundle import Preload, PreloadBundle, PreloadCut
 from shrinkfx.protocol.answers import Ending
 from shrinkfx.protocol.descriptions import Registered
-from shrinkfx.report.bundle_builder import build_bundle
-from shrinkfx.report.preload_bundle import Preload, PreloadBundle, PreloadCut
 from shrinkfx.run.preloading import smallest_first
 
 IMPORTED = {"torch.utils cpp_extension": "builtins.module"}

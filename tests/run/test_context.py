@@ -20,8 +20,8 @@ from shrinkfx.protocol.choices import Backend
 from shrinkfx.run import context
 from shrinkfx.run.context import OVERHEAD, RunContext
 from shrinkfx.run.folder import open_run_folder
+from shrinkfx.system.used import measure_tree_cpu_s
 from shrinkfx.torch_versions import why_untested
-from shrinkfx.used import measure_tree_cpu_s
 
 
 def test_bare_server_may_be_the_stem_of_the_main_one(

@@ -18,11 +18,11 @@ from shrinkfx.events import Event, NoteAdded, ignore_event
 from shrinkfx.explain.cause import KnownFacts
 from shrinkfx.failure.readers.asan import MemoryReport
 from shrinkfx.failure.signature import MEMORY_FAULT, Kind, Signature, Stage
+from shrinkfx.findings.record import Explanation
 from shrinkfx.journal.journal import Journal
 from shrinkfx.options.options import Options
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.report.caveats import OtherCauses
-from shrinkfx.report.explanation.record import Explanation
 from shrinkfx.report.record import (
     Failure,
     Memory,

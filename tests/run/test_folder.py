@@ -28,7 +28,6 @@ from shrinkfx.errors import (
     WorkerError,
 )
 from shrinkfx.events import ignore_event
-from shrinkfx.folder_lock import lock_folder
 from shrinkfx.journal.journal import Journal
 from shrinkfx.options.options import Options, Sweeping
 from shrinkfx.run.folder import (
@@ -40,6 +39,7 @@ from shrinkfx.run.folder import (
     record_run_end,
 )
 from shrinkfx.run.resume_hint import resume_command
+from shrinkfx.system.folder_lock import lock_folder
 
 NOTHING_NEW = Options(Path())
 ORDER = ("model.pt2", "inputs.pt", "operators.py")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from shrinkfx.host_memory import estimate_available_bytes
+from shrinkfx.system.host_memory import estimate_available_bytes
 
 MIB = 1 << 20
 GIB = 1 << 30

@@ -17,12 +17,11 @@ from shrinkfx.check.oracle import CheckClient, Limits
 from shrinkfx.errors import WorkerError
 from shrinkfx.events import Event, NoteAdded
 from shrinkfx.failure.signature import Kind, Signature, Stage
-from shrinkfx.folder_lock import lock_folder
+from shrinkfx.findings.record import Explanation
 from shrinkfx.journal.journal import Journal
 from shrinkfx.options.options import Options
 from shrinkfx.protocol.answers import Ending, Raised
 from shrinkfx.protocol.descriptions import Collected
-from shrinkfx.report.explanation.record import Explanation
 from shrinkfx.report.record import Failure, Programs, ProgramSize, RunRecord
 from shrinkfx.report.repro_files import ReproFiles, VerifiedRepro
 from shrinkfx.run import issue
@@ -37,6 +36,7 @@ from shrinkfx.run.issue import (
     write_issue,
 )
 from shrinkfx.run.recorded_options import describe_request
+from shrinkfx.system.folder_lock import lock_folder
 
 SEEN = Signature(Kind.EXCEPTION, Stage.RUN, text="RuntimeError: no")
 SIZE = ProgramSize(1)

@@ -19,10 +19,10 @@ import pytest
 from shrinkfx.errors import UsageError
 from shrinkfx.events import ignore_event
 from shrinkfx.failure.verdict import Observation, Outcome, Verdict
-from shrinkfx.folder_lock import LOCK, is_folder_locked, lock_folder
 from shrinkfx.options.options import Options, Sweeping
 from shrinkfx.run.folder import JOURNAL, open_run_folder, record_run_end
 from shrinkfx.run.runs import Run, list_runs
+from shrinkfx.system.folder_lock import LOCK, is_folder_locked, lock_folder
 from shrinkfx.testing import chain, whole
 
 CANDIDATE = whole(chain("x", "relu", "tanh", "cos"))

@@ -155,7 +155,7 @@ def test_what_is_left_is_made_smaller_in_the_form_of_source(tmp_path: Path) -> N
     assert {o.form for o in worker.options} == {CandidateForm.SOURCE}
     assert {o.data for o in worker.options} == {data} == {found.data}
     assert found.kinds["operators"] == found.kinds["sizes"] == MINIMAL
-    assert "inputs 96 bytes, weights 0 bytes; now" in notes(events)
+    assert "inputs: 96 -> " in notes(events)
     steps = [e for e in events if isinstance(e, StepTaken) and e.bytes_of_inputs]
     assert steps[0].bytes_of_inputs is not None
     assert steps[0].bytes_of_inputs[0] == 96

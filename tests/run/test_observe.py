@@ -11,6 +11,7 @@ from typing import Any, cast
 import pytest
 from support.doubles import DESCRIPTION, Arguments, FakeServer
 
+from shrinkfx.api.validation import require_valid_options
 from shrinkfx.check.client.server import Server
 from shrinkfx.errors import NotReproducible, UsageError
 from shrinkfx.events import Event, NoteAdded, ignore_event
@@ -24,7 +25,6 @@ from shrinkfx.protocol.tasks import Describe
 from shrinkfx.run.context import RunContext
 from shrinkfx.run.observe import reproduce_failure
 from shrinkfx.testing import chain
-from shrinkfx.validation import require_valid_options
 
 DIFFERS = Checked(Difference("values", "wrong"))
 

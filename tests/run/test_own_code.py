@@ -12,11 +12,11 @@ from test_preloading import RECORD
 
 from shrinkfx.check.oracle import Limits, Meter
 from shrinkfx.errors import BudgetExhausted
+from shrinkfx.preloads.bundle_builder import build_bundle
+from shrinkfx.preloads.preload_bundle import Preload, PreloadBundle, PreloadCut
 from shrinkfx.program.uninstalled_files import UninstalledFiles
 from shrinkfx.protocol.answers import Ending
 from shrinkfx.protocol.descriptions import Registered
-from shrinkfx.report.bundle_builder import build_bundle
-from shrinkfx.report.preload_bundle import Preload, PreloadBundle, PreloadCut
 from shrinkfx.run.preload_effects import PreloadOracle
 from shrinkfx.run.preloading import (
     MAX_QUESTIONS,

@@ -15,9 +15,9 @@ from support.pages import explained, searched, transformer
 from shrinkfx.api import is_run, past
 from shrinkfx.cli.main import main
 from shrinkfx.events import ignore_event
+from shrinkfx.findings.record import Explanation
 from shrinkfx.journal.journal import Journal
 from shrinkfx.options.options import Options
-from shrinkfx.report.explanation.record import Explanation
 from shrinkfx.run.reporting import report_folder
 
 TOOL = Path(__file__).resolve().parents[1] / "support" / "torchless" / "command_line.py"

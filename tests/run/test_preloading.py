@@ -20,12 +20,12 @@ from shrinkfx.check.oracle import Limits, Meter
 from shrinkfx.errors import BudgetExhausted
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.options.options import Options
+from shrinkfx.preloads.bundle_builder import build_bundle
+from shrinkfx.preloads.preload_bundle import Preload, PreloadBundle, PreloadCut, Unit
 from shrinkfx.program.uninstalled_files import UninstalledFiles
 from shrinkfx.protocol.answers import Ending
 from shrinkfx.protocol.descriptions import Registered
 from shrinkfx.protocol.requests import Request
-from shrinkfx.report.bundle_builder import build_bundle
-from shrinkfx.report.preload_bundle import Preload, PreloadBundle, PreloadCut, Unit
 from shrinkfx.report.record import Failure, Programs, ProgramSize, RunRecord
 from shrinkfx.run.context import RunContext
 from shrinkfx.run.preload_effects import MAX_QUERIES, Effect, PreloadOracle
@@ -397,7 +397,7 @@ def test_step_back_with_the_same_custom_operators_asks_nothing_again(
     options = Options(tmp_path / "m.pt2", preload=(str(file),))
     context = RunContext(options, tmp_path, lambda _: None)
     ready = SimpleNamespace(
-        preload_files={str(file): str(file)}, beside=UninstalledFiles()
+        preload_files={str(file): str(file)}, uninstalled_files=UninstalledFiles()
     )
     server: Any = type("Holder", (), {"ready": ready})()
     bare = FakeServer(lambda asked: says(Path(asked["path"]).read_text()))

@@ -8,18 +8,18 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from shrinkfx.failure.verdict import Outcome
+from shrinkfx.findings.chain import Chain, Limit, Step
+from shrinkfx.findings.code import CodeLine
+from shrinkfx.findings.decisions import Decisions, OptionSearch, Setting
+from shrinkfx.findings.guide import Guide, Row
+from shrinkfx.findings.guide import Outcome as Flagged
+from shrinkfx.findings.operators import Operator
+from shrinkfx.findings.record import Explanation
+from shrinkfx.findings.skipped_parts import SkippedPart
 from shrinkfx.journal.journal import Journal
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.skeleton import Node, Role, Skeleton
 from shrinkfx.protocol.choices import Subsystem
-from shrinkfx.report.explanation.chain import Chain, Limit, Step
-from shrinkfx.report.explanation.code import CodeLine
-from shrinkfx.report.explanation.decisions import Decisions, OptionSearch, Setting
-from shrinkfx.report.explanation.guide import Guide, Row
-from shrinkfx.report.explanation.guide import Outcome as Flagged
-from shrinkfx.report.explanation.operators import Operator
-from shrinkfx.report.explanation.record import Explanation
-from shrinkfx.report.explanation.skipped_parts import SkippedPart
 from shrinkfx.search.asker import Asker
 from shrinkfx.search.reducer import Reducer
 from shrinkfx.search.strategy import choose

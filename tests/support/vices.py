@@ -25,11 +25,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from shrinkfx import processes
-from shrinkfx.processes import list_descendants
 from shrinkfx.protocol.answers import Ending, Ready, Unresolved
 from shrinkfx.protocol.descriptions import Description
 from shrinkfx.protocol.requests import Request, Setup
+from shrinkfx.system import processes
+from shrinkfx.system.processes import list_descendants
 from shrinkfx.wording import MessageText
 from shrinkfx.worker.forkserver.serve import Line, open_connection, serve
 from shrinkfx.worker.forkserver.supervise import Note, Work, become_subreaper, supervise

@@ -133,7 +133,7 @@ def test_kernel_of_a_program_fails_alone_as_in_it(ask: Ask) -> None:
     told = ask("alone", "bad_index")
     assert told["kernel"].startswith("triton_poi_fused_add_index")
     assert told["alike"]
-    assert "device-side assert: index out of bounds: 0 <= tmp" in told["said"]
+    assert "device-side assert: index out of bounds: 0 <= tmp" in told["message"]
 
 
 def test_lying_operator_breaks_its_contract(ask: Ask) -> None:

@@ -16,14 +16,14 @@ import pytest
 from support.doubles import request_of, told
 
 from shrinkfx.failure.classify import classify_ending
-from shrinkfx.processes import (
+from shrinkfx.protocol.answers import Answer, Ending, Unresolved
+from shrinkfx.protocol.requests import Request
+from shrinkfx.system.processes import (
     kernel_lists_children,
     list_children_by_kernel,
     list_descendants,
     scan_children,
 )
-from shrinkfx.protocol.answers import Answer, Ending, Unresolved
-from shrinkfx.protocol.requests import Request
 from shrinkfx.worker.forkserver.supervise import describe_error, write_answer
 
 pytestmark = pytest.mark.processes

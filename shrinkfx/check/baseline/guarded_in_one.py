@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from shrinkfx import scratch
 from shrinkfx.check.allowance import UNLIMITED, Allowance
 from shrinkfx.check.baseline.runs import Bounds, Packages, Runs
 from shrinkfx.check.baseline.stock import Baseline, make_baseline, run_until_enough
@@ -28,6 +27,7 @@ from shrinkfx.check.oracle import CheckClient
 from shrinkfx.failure.signature import ANY
 from shrinkfx.protocol.choices import Build
 from shrinkfx.protocol.files import Traces
+from shrinkfx.system import scratch
 
 
 def find_guarded_baseline(

@@ -13,7 +13,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from shrinkfx import scratch
 from shrinkfx.check.allowance import UNLIMITED, Allowance
 from shrinkfx.check.baseline.runs import Bounds, Runs, is_self_explanatory
 from shrinkfx.check.baseline.stock import Baseline, make_baseline, run_until_enough
@@ -24,6 +23,7 @@ from shrinkfx.program.candidate import Candidate
 from shrinkfx.protocol.choices import Build
 from shrinkfx.protocol.files import Traces
 from shrinkfx.protocol.requests import CheckOptions
+from shrinkfx.system import scratch
 
 
 @dataclass

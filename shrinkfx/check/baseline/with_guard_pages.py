@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
-from shrinkfx import scratch
 from shrinkfx.check.allowance import UNLIMITED, Allowance
 from shrinkfx.check.baseline.runs import Packages
 from shrinkfx.check.oracle import ENOUGH, CheckClient
@@ -20,6 +19,7 @@ from shrinkfx.program.candidate import Candidate
 from shrinkfx.protocol.choices import Guard
 from shrinkfx.protocol.record import Message
 from shrinkfx.protocol.requests import CheckOptions
+from shrinkfx.system import scratch
 
 _PLAIN_RUNS = 3
 

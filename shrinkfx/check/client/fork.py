@@ -15,7 +15,6 @@ import threading
 from pathlib import Path
 from typing import Protocol
 
-from shrinkfx import unpacked
 from shrinkfx.check.client.line import Line
 from shrinkfx.check.client.orphans import kill_marked, new_mark
 from shrinkfx.check.client.server import read_log_end
@@ -23,6 +22,7 @@ from shrinkfx.errors import WorkerError
 from shrinkfx.protocol.answers import Ending
 from shrinkfx.protocol.requests import CheckOptions, Request
 from shrinkfx.protocol.tasks import LINE, ForkServer
+from shrinkfx.system import unpacked
 
 _CONNECT_S = 60.0
 

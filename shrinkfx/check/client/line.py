@@ -10,10 +10,10 @@ from collections.abc import Callable
 from typing import Protocol, TypeVar
 
 from shrinkfx.errors import WorkerError
-from shrinkfx.own_time import OwnTime
 from shrinkfx.protocol.answers import Ending
 from shrinkfx.protocol.record import Message
 from shrinkfx.protocol.requests import CLOCK_LIMIT_FACTOR, Request
+from shrinkfx.system.own_time import OwnTime
 
 _GRACE_S, _GLANCE_S = 60.0, 0.1
 

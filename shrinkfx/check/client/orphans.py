@@ -11,9 +11,9 @@ import time
 import zlib
 from pathlib import Path
 
-from shrinkfx import scratch
-from shrinkfx.processes import read_rss_bytes
 from shrinkfx.protocol.requests import MARK
+from shrinkfx.system import scratch
+from shrinkfx.system.processes import read_rss_bytes
 
 _BITS = 28
 """The bits of a server's number that distinguish it from others of its process."""

@@ -18,19 +18,19 @@ from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Self
 
-from shrinkfx import scratch, unpacked
 from shrinkfx.check.client import environment as environments
 from shrinkfx.check.client.interrupts import held_interrupt
 from shrinkfx.check.client.line import Line
 from shrinkfx.check.client.orphans import kill_marked, new_mark
 from shrinkfx.check.client.zygote import ADOPTION, Zygote
 from shrinkfx.errors import LoadError, StorageError, UsageError, WorkerError
-from shrinkfx.own_time import OwnTime
-from shrinkfx.processes import Sample, list_descendants, sample_processes
 from shrinkfx.program.display_text import LINE, cut_text, printable
 from shrinkfx.protocol.answers import Done, Ending, Ready
 from shrinkfx.protocol.choices import ARCHS, Backend, InductorOptions
 from shrinkfx.protocol.requests import HASH_SEED, Request, Setup
+from shrinkfx.system import scratch, unpacked
+from shrinkfx.system.own_time import OwnTime
+from shrinkfx.system.processes import Sample, list_descendants, sample_processes
 
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 _LOG, _EMPTY, _LOADING = "server.log", "empty", "loading"

@@ -162,3 +162,8 @@ def _error(log: str) -> Raised:
     found = _ERROR.match("\n".join(lines[start:]))
     kind, message = (found[1], found[2] or "") if found else ("Exception", lines[start])
     return Raised(kind.rpartition(".")[2], message, tuple(frames))
+
+
+def is_repro(script: str) -> bool:
+    """Return whether a script has the header of a repro."""
+    return bool(re.search("^# Failure: ", script, re.MULTILINE))

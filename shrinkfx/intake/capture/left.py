@@ -10,7 +10,7 @@ from pathlib import Path
 
 from shrinkfx.intake.capture.records import ScriptEnd
 from shrinkfx.intake.capture.script_capture import END, find_script
-from shrinkfx.report.output import CAPTURE
+from shrinkfx.system.output_folder import CAPTURE
 
 
 @dataclass(frozen=True)

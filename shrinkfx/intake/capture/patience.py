@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from shrinkfx.intake.capture.records import CALL, Step
-from shrinkfx.own_time import OwnTime
-from shrinkfx.processes import Sample, list_descendants, sample_processes
+from shrinkfx.system.own_time import OwnTime
+from shrinkfx.system.processes import Sample, list_descendants, sample_processes
 
 ASLEEP_S, BUSY_CALL_S = 60.0, 600.0
 """Limits in seconds of an idle step and of a busy call.

@@ -23,10 +23,10 @@ from shrinkfx.intake.restored_settings import (
     render_settings,
     render_settings_module,
 )
-from shrinkfx.report.compiling_calls import COMPILES
-from shrinkfx.report.custom_code_sources import describe_copy, mark_as_generated
-from shrinkfx.report.definitions import REGISTRAR, slice_file
-from shrinkfx.report.statements import read_source, statements_of, text_of
+from shrinkfx.preloads.compiling_calls import COMPILES
+from shrinkfx.preloads.custom_code_sources import describe_copy, mark_as_generated
+from shrinkfx.preloads.definitions import REGISTRAR, slice_file
+from shrinkfx.preloads.statements import read_source, statements_of, text_of
 
 _MAIN = "__main__"
 

@@ -32,8 +32,8 @@ from shrinkfx.intake.capture.outliving import kill_at_end
 from shrinkfx.intake.capture.patience import HangDetector
 from shrinkfx.intake.capture.pythons import find_python_script, shorten_command
 from shrinkfx.intake.capture.records import ScriptEnd, open_steps
-from shrinkfx.processes import read_process_state
 from shrinkfx.protocol.requests import MARK
+from shrinkfx.system.processes import read_process_state
 from shrinkfx.wording import Flag
 
 FOLDER = "SHRINKFX_CAPTURE"

@@ -30,8 +30,8 @@ from shrinkfx.intake.carried import is_setting, is_user_variable, is_variable
 from shrinkfx.intake.found import ResolvedProgram
 from shrinkfx.options.options import Options
 from shrinkfx.protocol.choices import InductorOptions
-from shrinkfx.report.atomic_files import write_json
-from shrinkfx.report.output import CAPTURE, moved_file_finder
+from shrinkfx.system.atomic_files import write_json
+from shrinkfx.system.output_folder import CAPTURE, moved_file_finder
 from shrinkfx.wording import Flag
 
 END = "end.json"

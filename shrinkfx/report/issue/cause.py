@@ -5,20 +5,20 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from shrinkfx.program.display_text import cut_text
-from shrinkfx.protocol.choices import Subsystem
-from shrinkfx.report.explanation.code import CodeLine
-from shrinkfx.report.explanation.decisions import Decisions, OptionSearch
-from shrinkfx.report.explanation.decisions import format_decisions as decided
-from shrinkfx.report.explanation.operators import format_fails_alone
-from shrinkfx.report.explanation.record import Explanation
-from shrinkfx.report.explanation.skipped_parts import (
+from shrinkfx.findings.code import CodeLine
+from shrinkfx.findings.decisions import Decisions, OptionSearch
+from shrinkfx.findings.decisions import format_decisions as decided
+from shrinkfx.findings.operators import format_fails_alone
+from shrinkfx.findings.record import Explanation
+from shrinkfx.findings.skipped_parts import (
     FALL_BACK,
     FALLS_BACK,
     PARTS,
     SkippedPart,
     counted,
 )
+from shrinkfx.program.display_text import cut_text
+from shrinkfx.protocol.choices import Subsystem
 from shrinkfx.report.in_compiler import (
     format_disappears_without,
     format_stops_in_function,

@@ -7,13 +7,13 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from shrinkfx.preloads.preload_bundle import PreloadBundle
 from shrinkfx.program.display_text import cut_text
 from shrinkfx.program.listing.simple_numbers import is_power
 from shrinkfx.program.namespaces import PYTORCH_NAMESPACES
 from shrinkfx.protocol.record import Message
 from shrinkfx.report.issue.code import MODULE
 from shrinkfx.report.issue.plain import PLACEHOLDER_NAME
-from shrinkfx.report.preload_bundle import PreloadBundle
 
 _SHOWN = 6
 """Maximum entries of each kind that a line names."""

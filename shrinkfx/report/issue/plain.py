@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from shrinkfx.report.explanation.operators import Operator
-from shrinkfx.report.explanation.record import Explanation
+from shrinkfx.findings.operators import Operator
+from shrinkfx.findings.record import Explanation
 
 _BEGINS = r"(?:(?<![\w.])|(?<=-[IL]))"
 """The context before a path: no name, or a compiler option."""

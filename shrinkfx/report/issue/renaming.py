@@ -11,8 +11,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import fields
 from typing import Any
 
-from shrinkfx.report.explanation.chain import Layout, SizeSymbol
-from shrinkfx.report.explanation.record import Explanation
+from shrinkfx.findings.chain import Layout, SizeSymbol
+from shrinkfx.findings.record import Explanation
 
 _OURS = ("buffer", "value")
 """Roles of values that a compiler or an operator named."""

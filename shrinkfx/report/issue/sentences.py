@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from shrinkfx.failure.signature import Kind, Stage
-from shrinkfx.report.explanation.record import Explanation
+from shrinkfx.findings.record import Explanation
 from shrinkfx.report.in_compiler import ENDS, format_title_part
 from shrinkfx.report.in_compiler import describe_custom_code as said_of_own
 from shrinkfx.report.issue.code import Traits

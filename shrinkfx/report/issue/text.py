@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from shrinkfx.failure.signature import Kind
+from shrinkfx.findings.record import Explanation
+from shrinkfx.findings.skipped_parts import counted
 from shrinkfx.program.listing.claims import join_words
-from shrinkfx.report.explanation.record import Explanation
-from shrinkfx.report.explanation.skipped_parts import counted
 from shrinkfx.report.issue.cause import (
     is_triton,
     issue_cause_sentences,

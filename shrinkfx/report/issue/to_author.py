@@ -10,14 +10,14 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from shrinkfx.findings.operator_mismatch import OperatorMismatch
+from shrinkfx.findings.operators import Operator
+from shrinkfx.findings.record import Explanation
 from shrinkfx.protocol.operators import (
     VALUE_DEPENDENCIES,
     Misbehavior,
     differing_properties,
 )
-from shrinkfx.report.explanation.operator_mismatch import OperatorMismatch
-from shrinkfx.report.explanation.operators import Operator
-from shrinkfx.report.explanation.record import Explanation
 from shrinkfx.report.in_compiler import (
     capitalize_sentence,
     describe_custom_code,

@@ -11,15 +11,15 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, replace
 from typing import Any
 
+from shrinkfx.findings.code import CodeLine
+from shrinkfx.findings.guide import Row
+from shrinkfx.findings.operator_mismatch import OperatorMismatch
+from shrinkfx.findings.operators import Operator
+from shrinkfx.findings.record import Explanation
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.listing.names import rename_values
 from shrinkfx.program.listing.printed_program import PrintedProgram
 from shrinkfx.program.skeleton import Node, Skeleton
-from shrinkfx.report.explanation.code import CodeLine
-from shrinkfx.report.explanation.guide import Row
-from shrinkfx.report.explanation.operator_mismatch import OperatorMismatch
-from shrinkfx.report.explanation.operators import Operator
-from shrinkfx.report.explanation.record import Explanation
 from shrinkfx.report.header import ABOUT_ITSELF
 from shrinkfx.report.issue.cause import is_triton
 from shrinkfx.report.issue.plain import strip_origins, strip_paths, strip_values

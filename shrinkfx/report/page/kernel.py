@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from shrinkfx.report.explanation.code import find_quoted_lines, likeliest_first, text_of
-from shrinkfx.report.explanation.record import Explanation
+from shrinkfx.findings.code import find_quoted_lines, likeliest_first, text_of
+from shrinkfx.findings.record import Explanation
 from shrinkfx.report.page.record import Source
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from shrinkfx.report.explanation.chain import Chain, Step
-from shrinkfx.report.explanation.compiling import StopPoint
-from shrinkfx.report.explanation.operators import Operator
-from shrinkfx.report.explanation.record import Explanation
-from shrinkfx.report.explanation.values import WrongValue, describe_error
+from shrinkfx.findings.chain import Chain, Step
+from shrinkfx.findings.compiling import StopPoint
+from shrinkfx.findings.operators import Operator
+from shrinkfx.findings.record import Explanation
+from shrinkfx.findings.values import WrongValue, describe_error
 
 
 @dataclass(frozen=True)

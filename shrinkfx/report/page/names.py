@@ -12,11 +12,11 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from shrinkfx.findings.operators import Operator
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.listing.names import Names, short_names
 from shrinkfx.program.listing.printed_program import PrintedProgram
 from shrinkfx.program.skeleton import FEEDS, Role, Skeleton
-from shrinkfx.report.explanation.operators import Operator
 from shrinkfx.report.issue.from_model import GENERIC
 
 _SHORT = 2

@@ -17,18 +17,18 @@ import jinja2
 from markupsafe import Markup
 
 from shrinkfx.failure.signature import Kind, Signature, Stage
-from shrinkfx.program.display_text import short_kernels
-from shrinkfx.program.listing.claims import describe_minimality, group_kinds_by_claim
-from shrinkfx.program.listing.names import rename_values, short_names
-from shrinkfx.program.listing.printed_program import PrintedProgram
-from shrinkfx.report.caveats import is_about_mismatch
-from shrinkfx.report.explanation.decisions import (
+from shrinkfx.findings.decisions import (
     Decisions,
     Setting,
     by_hand,
     format_decisions,
 )
-from shrinkfx.report.explanation.skipped_parts import BisectorCommand, SkippedPart
+from shrinkfx.findings.skipped_parts import BisectorCommand, SkippedPart
+from shrinkfx.program.display_text import short_kernels
+from shrinkfx.program.listing.claims import describe_minimality, group_kinds_by_claim
+from shrinkfx.program.listing.names import rename_values, short_names
+from shrinkfx.program.listing.printed_program import PrintedProgram
+from shrinkfx.report.caveats import is_about_mismatch
 from shrinkfx.report.page.drawing import BOX_HEIGHT, Drawing, draw, draw_within
 from shrinkfx.report.page.links import list_links
 from shrinkfx.report.page.parts import (

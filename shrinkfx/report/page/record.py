@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 from shrinkfx.failure.verdict import Outcome
+from shrinkfx.findings.record import Explanation
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.listing.printed_program import PrintedProgram
 from shrinkfx.program.skeleton import Skeleton
-from shrinkfx.report.explanation.record import Explanation
 from shrinkfx.report.record import OtherFailure
 
 REPORT = "report.html"

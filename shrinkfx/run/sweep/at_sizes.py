@@ -12,7 +12,6 @@ from shrinkfx.errors import NotReproducible, UsageError, WorkerError
 from shrinkfx.failure.classify import NO_EXCEPTION_TEXT, classify_ending
 from shrinkfx.failure.signature import ANY
 from shrinkfx.failure.verdict import Observation
-from shrinkfx.host_memory import estimate_available_bytes
 from shrinkfx.journal.sweep_journal import SweepJournal
 from shrinkfx.options.options import Sweeping
 from shrinkfx.program.sizes import Sizes, Space
@@ -26,6 +25,7 @@ from shrinkfx.run.memory_error import wants_guard_pages
 from shrinkfx.run.observe import BASELINE_TIMEOUT_S
 from shrinkfx.run.recorded_options import digest_inputs
 from shrinkfx.sweep.examples import Example, judge_example
+from shrinkfx.system.host_memory import estimate_available_bytes
 from shrinkfx.wording import Flag, MessageText
 
 EXAMPLES = 200

@@ -23,8 +23,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NoReturn, Protocol
 
-from shrinkfx.processes import kill_with_group
 from shrinkfx.protocol.requests import Request
+from shrinkfx.system.processes import kill_with_group
 from shrinkfx.worker.forkserver.supervise import Work, die_with_parent, run_child
 
 MOST = 2

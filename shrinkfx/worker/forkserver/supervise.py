@@ -27,10 +27,10 @@ from pathlib import Path
 from typing import NoReturn
 
 from shrinkfx.failure.readers.script import name_frame
-from shrinkfx.own_time import OwnTime
 from shrinkfx.program.display_text import cut_middle
 from shrinkfx.protocol.answers import Answer, Built, Ending, Raised
 from shrinkfx.protocol.requests import Request
+from shrinkfx.system.own_time import OwnTime
 from shrinkfx.worker.forkserver.watch import Watch, wait_for_end
 
 Note = Callable[[str], None]

@@ -10,8 +10,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from shrinkfx.own_time import OwnTime
-from shrinkfx.processes import (
+from shrinkfx.protocol.requests import Request
+from shrinkfx.system.own_time import OwnTime
+from shrinkfx.system.processes import (
     Sample,
     choose_children_lookup,
     kill_with_group,
@@ -20,7 +21,6 @@ from shrinkfx.processes import (
     read_rss_bytes,
     sample_processes,
 )
-from shrinkfx.protocol.requests import Request
 
 _KILL_S = 30.0
 _LAST_WORDS_S = 5.0

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
+from shrinkfx.findings.code import CodeLine, text_of
+from shrinkfx.findings.operators import Operator
+from shrinkfx.findings.values import join_operators
 from shrinkfx.protocol.record import Message
-from shrinkfx.report.explanation.code import CodeLine, text_of
-from shrinkfx.report.explanation.operators import Operator
-from shrinkfx.report.explanation.values import join_operators
 
 
 @dataclass(frozen=True)

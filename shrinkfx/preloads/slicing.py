@@ -24,10 +24,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from shrinkfx.preloads.definitions import Definitions, slice_file, take_whole_file
+from shrinkfx.preloads.layout import find_imported_files, home_of, package_of
+from shrinkfx.preloads.preload_bundle import Preload, PreloadCut
 from shrinkfx.program.uninstalled_files import UninstalledFiles
-from shrinkfx.report.definitions import Definitions, slice_file, take_whole_file
-from shrinkfx.report.layout import find_imported_files, home_of, package_of
-from shrinkfx.report.preload_bundle import Preload, PreloadCut
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
+from shrinkfx.findings.operators import Operator
 from shrinkfx.protocol.operators import VALUE_DEPENDENCIES, Misbehavior, TensorFacts
 from shrinkfx.protocol.record import Message
-from shrinkfx.report.explanation.operators import Operator
 
 NOT_AS_DECLARED = "returns a result that its fake kernel does not declare"
 """A chain's clause for an operator whose mismatch made a kernel fail."""

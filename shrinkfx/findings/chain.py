@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
+from shrinkfx.findings.code import CodeLine
+from shrinkfx.findings.operators import Operator
 from shrinkfx.protocol.record import Message
-from shrinkfx.report.explanation.code import CodeLine
-from shrinkfx.report.explanation.operators import Operator
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from shrinkfx.preloads.statements import read_source
 from shrinkfx.program.uninstalled_files import Loading
-from shrinkfx.report.statements import read_source
 
 _LEAST_PARTS = 3
 """Minimum parts of a path that is a project folder: not / and not /home."""

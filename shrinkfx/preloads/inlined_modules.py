@@ -15,9 +15,9 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from shrinkfx.report.definitions import REFLECTION
-from shrinkfx.report.layout import home_of, imports_of, with_packages
-from shrinkfx.report.statements import Statement, aliases_of, statements_of, text_of
+from shrinkfx.preloads.definitions import REFLECTION
+from shrinkfx.preloads.layout import home_of, imports_of, with_packages
+from shrinkfx.preloads.statements import Statement, aliases_of, statements_of, text_of
 
 _OF_A_MODULE = re.compile(r"__(file|name|package|path|spec|loader|getattr)__")
 

@@ -16,8 +16,8 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from shrinkfx.report.preload_bundle import CustomCompilerCode, Unit
-from shrinkfx.report.statements import Statement, read_source, statements_of
+from shrinkfx.preloads.preload_bundle import CustomCompilerCode, Unit
+from shrinkfx.preloads.statements import Statement, read_source, statements_of
 
 _OURS = "Written by shrinkfx"
 _COPIED = "what {} defines"

@@ -17,7 +17,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from shrinkfx.processes import Sample, count_runnable_threads, count_usable_cores
+from shrinkfx.system.processes import Sample, count_runnable_threads, count_usable_cores
 
 _SAMPLE_INTERVAL_S = 0.5
 """Seconds between samples: the kernel counts CPU-seconds in hundredths, and each sample

@@ -7,10 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from shrinkfx.failure.signature import MEMORY_FAULT, Kind, Signature, Stage
-from shrinkfx.protocol.choices import Subsystem
-from shrinkfx.protocol.record import Message
-from shrinkfx.report.explanation.operators import Operator
-from shrinkfx.report.explanation.skipped_parts import (
+from shrinkfx.findings.operators import Operator
+from shrinkfx.findings.skipped_parts import (
     PARTS,
     BisectorCommand,
     SkippedPart,
@@ -18,6 +16,8 @@ from shrinkfx.report.explanation.skipped_parts import (
     counted,
     format_skipped,
 )
+from shrinkfx.protocol.choices import Subsystem
+from shrinkfx.protocol.record import Message
 
 
 @dataclass(frozen=True)

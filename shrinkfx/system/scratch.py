@@ -17,8 +17,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from shrinkfx import unpacked
 from shrinkfx.errors import StorageError
+from shrinkfx.system import unpacked
 
 _PREFIX = "shrinkfx-"
 _LOCK = ".lock"

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from shrinkfx.preloads.definitions import Definitions
 from shrinkfx.program.uninstalled_files import ONLY_ON, is_library
 from shrinkfx.protocol.record import Message
-from shrinkfx.report.definitions import Definitions
 
 
 @dataclass(frozen=True)

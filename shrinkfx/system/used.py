@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from resource import RUSAGE_CHILDREN, RUSAGE_SELF, getrusage
 
-from shrinkfx.processes import list_descendants, sample_processes
+from shrinkfx.system.processes import list_descendants, sample_processes
 
 
 class ProcessState:

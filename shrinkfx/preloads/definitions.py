@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
-from shrinkfx.report.statements import (
+from shrinkfx.preloads.statements import (
     Place,
     Statement,
     aliases_of,

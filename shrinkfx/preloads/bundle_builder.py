@@ -9,12 +9,11 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from shrinkfx.program.uninstalled_files import UninstalledFiles
-from shrinkfx.report.compiling_calls import drop_compiled_libraries
-from shrinkfx.report.custom_code_sources import strip_generated_header
-from shrinkfx.report.definitions import Definitions
-from shrinkfx.report.inlined_modules import CannotInlineError, inline_modules
-from shrinkfx.report.layout import (
+from shrinkfx.preloads.compiling_calls import drop_compiled_libraries
+from shrinkfx.preloads.custom_code_sources import strip_generated_header
+from shrinkfx.preloads.definitions import Definitions
+from shrinkfx.preloads.inlined_modules import CannotInlineError, inline_modules
+from shrinkfx.preloads.layout import (
     Layout,
     folders_of,
     imports_of,
@@ -23,10 +22,11 @@ from shrinkfx.report.layout import (
     rewrite_library_loads,
     root_of,
 )
-from shrinkfx.report.paths import find_named_files, rewrite_paths
-from shrinkfx.report.preload_bundle import Preload, PreloadBundle, PreloadCut, Unit
-from shrinkfx.report.slicing import Slicer
-from shrinkfx.report.statements import read_source
+from shrinkfx.preloads.paths import find_named_files, rewrite_paths
+from shrinkfx.preloads.preload_bundle import Preload, PreloadBundle, PreloadCut, Unit
+from shrinkfx.preloads.slicing import Slicer
+from shrinkfx.preloads.statements import read_source
+from shrinkfx.program.uninstalled_files import UninstalledFiles
 
 _TAKEN = {
     "repro.py",

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from shrinkfx.findings.operators import Operator
 from shrinkfx.protocol.kernel_values import Wrong
 from shrinkfx.protocol.record import Message
-from shrinkfx.report.explanation.operators import Operator
 
 _SHOWN = 4
 """Maximum number of operators that a sentence names."""

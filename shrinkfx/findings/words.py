@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from shrinkfx.failure.signature import Signature
+from shrinkfx.findings.code import text_of
+from shrinkfx.findings.decisions import by_hand, format_decisions
+from shrinkfx.findings.guide import Guide, Outcome, Row
+from shrinkfx.findings.operators import Operator
+from shrinkfx.findings.record import Explanation
 from shrinkfx.program.display_text import cut_text, short_kernels
-from shrinkfx.report.explanation.code import text_of
-from shrinkfx.report.explanation.decisions import by_hand, format_decisions
-from shrinkfx.report.explanation.guide import Guide, Outcome, Row
-from shrinkfx.report.explanation.operators import Operator
-from shrinkfx.report.explanation.record import Explanation
 
 LINES = 15
 """Maximum number of lines."""

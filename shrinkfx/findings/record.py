@@ -10,14 +10,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
+from shrinkfx.findings.chain import Chain
+from shrinkfx.findings.compiling import StopPoint
+from shrinkfx.findings.decisions import Decisions
+from shrinkfx.findings.guide import Guide
+from shrinkfx.findings.operator_mismatch import OperatorMismatch
+from shrinkfx.findings.operators import Operator
+from shrinkfx.findings.values import WrongValue
 from shrinkfx.protocol.record import Message
-from shrinkfx.report.explanation.chain import Chain
-from shrinkfx.report.explanation.compiling import StopPoint
-from shrinkfx.report.explanation.decisions import Decisions
-from shrinkfx.report.explanation.guide import Guide
-from shrinkfx.report.explanation.operator_mismatch import OperatorMismatch
-from shrinkfx.report.explanation.operators import Operator
-from shrinkfx.report.explanation.values import WrongValue
 
 SCHEMA = 1
 """Version of ``explain.json``: it increases when a key is removed or changes its

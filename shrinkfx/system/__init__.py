@@ -1,0 +1,1 @@
+"""What operating systems and file systems offer: processes, memory, locks, folders."""
