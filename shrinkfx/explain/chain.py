@@ -175,7 +175,7 @@ def _describe_guards(
     if not refusal.symbols:
         return (), (_FIXED,)
     if guards_unknown:
-        return (), (f"{_LINE}, and whether a line does: {guards_unknown}",)
+        return (), (f"{_LINE}, if one does: {guards_unknown}",)
     guards = list(dict.fromkeys(g for s in refusal.symbols for g in s.guards))
     if not guards:
         return (_NO_GUARD,), ()

@@ -637,7 +637,7 @@ def test_of_sizes_of_a_program_exported_anew_no_guards_are_known() -> None:
     anew = replace(known.recorded, guards_unknown="it was exported anew")
     chain = refusal_chain(replace(known, recorded=anew), text, False)
     assert len(chain.cause) == 2
-    assert chain.unknown[0].endswith("whether a line does: it was exported anew")
+    assert chain.unknown[0].endswith("if one does: it was exported anew")
 
 
 @pytest.mark.parametrize(

@@ -381,7 +381,9 @@ def test_blame_is_left_out_where_it_would_take_the_time_of_the_search(
     )
     world = model(25.0)
     world.reduced(60.0, folder="longer")
-    assert any("localizing: running it once more" in note for note in world.notes)
+    assert any(
+        "localizing: running the program once more" in note for note in world.notes
+    )
 
 
 def test_repro_of_the_original_is_there_where_no_smaller_one_fails(
