@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from shrinkfx.intake.capture.preloads import choose_captured_preloads
 from shrinkfx.intake.capture.records import CapturedProgram, Origin
+from shrinkfx.intake.capture.script_capture import choose_captured_preloads
 
 SCRIPT = """\
 import sys

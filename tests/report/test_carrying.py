@@ -12,9 +12,12 @@ import pytest
 from test_repro import about
 
 from shrinkfx.intake.restored_settings import RestoredValue, render_settings_module
-from shrinkfx.preloads.bundle_builder import build_bundle
+from shrinkfx.preloads.bundle_builder import (
+    build_bundle,
+    find_named_files,
+    rewrite_paths,
+)
 from shrinkfx.preloads.custom_code_sources import mark_as_generated
-from shrinkfx.preloads.paths import find_named_files, rewrite_paths
 from shrinkfx.preloads.preload_bundle import Preload, PreloadBundle, PreloadCut
 from shrinkfx.program.uninstalled_files import ONLY_ON, Loading, UninstalledFiles
 from shrinkfx.report.repro import write_registrations

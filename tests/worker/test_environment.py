@@ -15,10 +15,10 @@ from shrinkfx.protocol.choices import Backend
 from shrinkfx.protocol.descriptions import Row, Status
 from shrinkfx.protocol.tasks import ExportSample
 from shrinkfx.torch_versions import RANGE
-from shrinkfx.worker import environment
-from shrinkfx.worker.environment import export_sample, inspect
+from shrinkfx.worker import tasks
 from shrinkfx.worker.loading.import_advice import require_triton
 from shrinkfx.worker.private_api.feature import Feature
+from shrinkfx.worker.tasks import export_sample, inspect
 
 
 def rows() -> dict[str, Row]:
@@ -48,7 +48,7 @@ def test_feature_with_a_missing_name_is_missing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     feature = Feature("engine", {"gone": "torch:gone_now"}, without="it does not move")
-    monkeypatch.setattr(environment, "FEATURES", (feature,))
+    monkeypatch.setattr(tasks, "FEATURES", (feature,))
     row = rows()["private names of PyTorch"]
     assert row.status is Status.MISSING
     assert row.detail.endswith("has no torch.gone_now")

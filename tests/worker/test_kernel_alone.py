@@ -14,10 +14,13 @@ import torch
 
 from shrinkfx.protocol.choices import Probe
 from shrinkfx.protocol.files import ArtifactFile, KernelRun
-from shrinkfx.worker.explaining.debug_files import has_same_ending, keep_failing_kernel
+from shrinkfx.worker.explaining.debug_files import (
+    has_same_ending,
+    keep_failing_kernel,
+    write_launch_script,
+)
 from shrinkfx.worker.explaining.kernel_checks import LARGE
 from shrinkfx.worker.explaining.kernel_memory import ArgumentMemory
-from shrinkfx.worker.explaining.kernel_script import write_launch_script
 from shrinkfx.worker.interpreter.findings import Fault, KernelFinding, Report
 from shrinkfx.worker.interpreter.launch import LAUNCH_OBSERVERS, GeneratedLaunch
 

@@ -3,6 +3,25 @@
 The record is in a folder: ``anatomy.json``, written before each stage, and
 ``telling``, to which the kernels write while they run (``telling.py``). Both are on
 disk early, because the process may die at any point.
+
+Find sizes with which AOTInductor times a kernel by mistake.
+
+Code generation records launches graph by graph, and computes their benchmark arguments
+later, when another graph may be current. Each graph has its own table of precomputed
+sizes (``ps0``). So this compares the values in both graphs: the one of the launch, and
+the one that is current then.
+
+Private APIs: ``generate_kernel_call``, ``_generate_kernel_call_helper`` and
+``generate_example_arg_value`` of torch/_inductor/codegen/wrapper.py, and
+``SizeVarAllocator.remove_precomputed_replacements`` (2.11 to 2.13).
+
+Record for which program node each line of generated code was written.
+
+Inductor keeps this for a kernel, not for its lines. A lowering creates a function that
+computes one element; it runs again and again, nested in the functions of the nodes that
+read it, until code is written. So each such function is wrapped to push its node onto a
+stack: an operation that is traced belongs to the innermost node, and keeps it in its
+metadata.
 """
 
 from __future__ import annotations
@@ -18,6 +37,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import sympy
 from torch import fx
 
 from shrinkfx.failure.signature import Stage
@@ -26,8 +46,10 @@ from shrinkfx.protocol.compiled_program_view import (
     Anatomy,
     KernelLaunch,
     KernelText,
+    LineOrigin,
     MadeBuffer,
     StrayAccess,
+    TimedSize,
 )
 from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.worker.eager.intermediates import SEED
@@ -36,19 +58,18 @@ from shrinkfx.worker.explaining.kernel_tracing import (
     TRACE_FILE_VARIABLE,
     instrument_kernel,
 )
-from shrinkfx.worker.explaining.line_origins import LineOrigins
 from shrinkfx.worker.explaining.origins import find_origins
 from shrinkfx.worker.explaining.program_facts import (
     add_code_names,
     collect_eager_facts,
     describe_program_inputs,
 )
-from shrinkfx.worker.explaining.timed import TimedSizes
 from shrinkfx.worker.forkserver.supervise import Note
 from shrinkfx.worker.graph.rebuild import RebuiltCandidate
 from shrinkfx.worker.interpreter.findings import KernelFinding, Probe, Report
 from shrinkfx.worker.interpreter.memory_checks.bounds import CHECKER, place_of_launch
 from shrinkfx.worker.private_api import codegen_api
+from shrinkfx.worker.private_api.inductor_api import config
 
 
 @contextlib.contextmanager
@@ -372,3 +393,192 @@ def _kernel_text(finding: KernelFinding) -> tuple[str, int]:
     ):
         end += 1
     return "\n".join(lines[begin:end]).rstrip(), finding.line - 1 - begin
+
+
+class TimedSizes:
+    """Collects benchmark sizes that differ from the sizes in the kernel's own graph."""
+
+    def __init__(self) -> None:
+        self.found: list[TimedSize] = []
+        self._graphs: dict[str, codegen_api.GraphLowering] = {}
+        self._kernel = ""
+
+    def reset(self) -> None:
+        """Forget the sizes of another program."""
+        self.found, self._graphs = [], {}
+
+    @contextlib.contextmanager
+    def record_timed_sizes(self) -> Iterator[None]:
+        """Record the sizes of the kernels that are timed in the block."""
+        owner = codegen_api.PythonWrapperCodegen
+        wraps = {
+            "generate_kernel_call": self._wrap_kernel_call,
+            "_generate_kernel_call_helper": self._wrap_call_helper,
+            "generate_example_arg_value": self._wrap_example_value,
+        }
+        with contextlib.ExitStack() as stack:
+            for name, wrap in wraps.items():
+                patch = mock.patch.object(owner, name, wrap(getattr(owner, name)))
+                stack.enter_context(patch)
+            yield
+
+    def _wrap_kernel_call(self, original: Any) -> Any:
+        """Wrap ``generate_kernel_call``: record the graph of the first launch."""
+
+        @functools.wraps(original)
+        def wrapped(wrapper: Any, name: str, *args: Any, **more: Any) -> Any:
+            self._graphs.setdefault(
+                name, codegen_api.V.graph
+            )  # a kernel is timed at its first launch
+            return original(wrapper, name, *args, **more)
+
+        return wrapped
+
+    def _wrap_call_helper(self, original: Any) -> Any:
+        """Wrap ``_generate_kernel_call_helper``: record which kernel is timed."""
+
+        @functools.wraps(original)
+        def wrapped(wrapper: Any, name: str, *args: Any, **more: Any) -> Any:
+            self._kernel = name
+            return original(wrapper, name, *args, **more)
+
+        return wrapped
+
+    def _wrap_example_value(self, original: Any) -> Any:
+        """Wrap ``generate_example_arg_value``: compare the size that it returns."""
+
+        @functools.wraps(original)
+        def wrapped(wrapper: Any, argument: Any, *args: Any, **more: Any) -> Any:
+            text = original(wrapper, argument, *args, **more)
+            graph = self._graphs.get(self._kernel)
+            size = getattr(argument, "inner_expr", argument)
+            if graph is not None and isinstance(size, sympy.Expr) and text.isdigit():
+                self._compare(str(argument), size, graph, int(text))
+            return text
+
+        return wrapped
+
+    def _compare(
+        self, name: str, size: sympy.Expr, graph: codegen_api.GraphLowering, value: int
+    ) -> None:
+        """Record a size whose benchmark value differs from its graph's value."""
+        meant = int(graph.sizevars.optimization_hint(size))
+        if meant == value:
+            return
+        current: Any = codegen_api.V.graph
+        there = current.sizevars.remove_precomputed_replacements(size)
+        is_known = not any(
+            codegen_api.symbol_is_type(symbol, codegen_api.SymT.PRECOMPUTED_SIZE)
+            for symbol in there.free_symbols
+        )
+        fallback = getattr(config, "unbacked_symint_fallback", None)
+        self.found.append(
+            TimedSize(
+                kernel=self._kernel,
+                name=name,
+                graph=graph.name or "",
+                stands_for=str(graph.sizevars.remove_precomputed_replacements(size)),
+                meant=meant,
+                searched_graph=current.name or "",
+                there=str(there) if is_known else "",
+                value=value,
+                is_fallback=not is_known and value == fallback,
+            )
+        )
+
+
+_META = "shrinkfx_node"
+_ELEMENT_FUNCTIONS = ("inner_fn", "output_indexer")
+
+
+class LineOrigins:
+    """Collects the origins of lines in the order in which they are written."""
+
+    def __init__(self) -> None:
+        self._stack: list[fx.Node] = []
+        self._written: dict[tuple[str, str], tuple[str, ...]] = {}
+
+    def take_origins(self) -> tuple[LineOrigin, ...]:
+        """Return the line origins of the kernel just written, and forget them."""
+        written, self._written = self._written, {}
+        return tuple(LineOrigin(*key, nodes) for key, nodes in written.items())
+
+    @contextlib.contextmanager
+    def record_lines(self) -> Iterator[None]:
+        """Record the lines that are written in the block."""
+        with contextlib.ExitStack() as stack:
+            for owner, name, wrap in (
+                (codegen_api.ir.Loops, "create", self._create),
+                (codegen_api.loop_body.LightTracer, "create_node", self._create_node),
+                (codegen_api.common.CSE, "generate", self._generate),
+            ):
+                wrapped = wrap(getattr(owner, name))
+                stack.enter_context(mock.patch.object(owner, name, wrapped))
+            yield
+
+    def _create(self, original: Any) -> Any:
+        """Wrap ``Loops.create``: wrap the element functions of the current node."""
+        create = original.__func__
+
+        @functools.wraps(create)
+        def wrapped(cls: type, *args: Any, **kwargs: Any) -> Any:
+            node = getattr(codegen_api.V.graph, "current_node", None)
+            if isinstance(node, fx.Node):
+                for name in _ELEMENT_FUNCTIONS:
+                    if callable(function := kwargs.get(name)):
+                        kwargs[name] = self._wrap_element_function(node, function)
+            return create(cls, *args, **kwargs)
+
+        return classmethod(wrapped)
+
+    def _wrap_element_function(
+        self, node: fx.Node, function: Callable[..., Any]
+    ) -> Any:
+        """Wrap a node's element function to push the node while it runs."""
+
+        @functools.wraps(function)
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            self._stack.append(node)
+            try:
+                return function(*args, **kwargs)
+            finally:
+                self._stack.pop()
+
+        return wrapped
+
+    def _create_node(self, original: Callable[..., Any]) -> Any:
+        """Wrap the tracer of loop bodies: store the innermost node in operations."""
+
+        @functools.wraps(original)
+        def wrapped(tracer: Any, *args: Any, **kwargs: Any) -> Any:
+            created = original(tracer, *args, **kwargs)
+            # A body may be traced again from an old one, which has the metadata.
+            if node := self._stack[-1] if self._stack else _find_current_node():
+                created.meta[_META] = node
+            return created
+
+        return wrapped
+
+    def _generate(self, original: Callable[..., Any]) -> Any:
+        """Wrap ``CSE.generate``: record the node of each line that it writes."""
+
+        @functools.wraps(original)
+        def wrapped(cse: Any, buffer: Any, expr: Any, *args: Any, **kwargs: Any) -> Any:
+            variable = original(cse, buffer, expr, *args, **kwargs)
+            node = _find_current_node()
+            if node is not None and isinstance(expr, str):
+                assigns = kwargs.get("assignment", True)
+                key = (str(variable) if assigns else "", expr)
+                # Another loop of the kernel may have the same line.
+                known = self._written.get(key, ())
+                self._written[key] = tuple(dict.fromkeys([*known, *find_origins(node)]))
+            return variable
+
+        return wrapped
+
+
+def _find_current_node() -> fx.Node | None:
+    """Return the program node of the operation that is written now, or None."""
+    current = getattr(codegen_api.V.interpreter, "current_node", None)
+    node = current.meta.get(_META) if isinstance(current, fx.Node) else None
+    return node if isinstance(node, fx.Node) else None

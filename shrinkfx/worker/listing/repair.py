@@ -1,13 +1,23 @@
-"""Completion of rewrites: the requested changes, and all that follow from them."""
+"""Completion of rewrites: the requested changes, and all that follow from them.
+
+New values for lengths, offsets and counts that eager refuses.
+
+    segment_reduce(x, lengths=[4, 9, 2])  ->  of an x of 5 rows: [4, 1, 0]
+
+A schema does not say which numbers an operator accepts. Therefore a repair tries some,
+those close to the current values first, and eager accepts or refuses them.
+"""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from typing import Self
 
+import torch
 from torch import Tensor
 
 from shrinkfx.errors import InvalidEdit
@@ -21,14 +31,16 @@ from shrinkfx.program.listing.changes import (
     place_of,
 )
 from shrinkfx.program.listing.printed_program import MAIN, PrintedProgram, Run
-from shrinkfx.worker.listing import upstream
-from shrinkfx.worker.listing.attempts import (
-    Attempt,
-    Changes,
-    find_largest_attempt,
-    merge_changes,
-    sort_changes,
+from shrinkfx.program.listing.statements import Leaf, LeafKind, Statement
+from shrinkfx.program.listing.tensor_specs import (
+    Constant,
+    Counted,
+    Initializer,
+    Saved,
+    TensorSpec,
 )
+from shrinkfx.worker.listing import upstream
+from shrinkfx.worker.listing.arguments import arguments_of
 from shrinkfx.worker.listing.dims import (
     Contradiction,
     OtherSizes,
@@ -49,19 +61,25 @@ from shrinkfx.worker.listing.indices import (
     list_bounding_refills,
     require_valid_inputs,
 )
+from shrinkfx.worker.listing.integer_values import IntegerValues
 from shrinkfx.worker.listing.knobs import Knob, apply_replacements
-from shrinkfx.worker.listing.lengths import propose_length_refills
 from shrinkfx.worker.listing.program_trace import (
     Admit,
+    Place,
     Trace,
     admit_all,
     admit_like,
     run,
+    shapes_of,
 )
 from shrinkfx.worker.listing.proposals import propose_repairs
-from shrinkfx.worker.listing.ranks import renumber_dims
 from shrinkfx.worker.listing.scope import Misfit
-from shrinkfx.worker.listing.tensor_specs import list_saved_part
+from shrinkfx.worker.listing.tensor_specs import (
+    list_saved_part,
+    make_exact_spec,
+    make_few_integers,
+)
+from shrinkfx.worker.listing.upstream import Values
 
 _MOST_TRIES = 120
 """Maximal number of runs for one rewrite, most of them of a few new statements."""
@@ -375,3 +393,186 @@ class BoundsCheck:
         for inputs in runs_of(listing):
             for beyond in self.indices.find_out_of_bounds(listing, inputs, trace):
                 yield inputs, beyond
+
+
+Changes = tuple[Change, ...]
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """A changed printed program, and its trace at the sizes of the example."""
+
+    changes: Changes
+    listing: PrintedProgram
+    trace: Trace
+
+
+def find_largest_attempt(
+    most: int, attempt_at: Callable[[int], Attempt | None]
+) -> Attempt | None:
+    """Find the attempt with the largest number up to ``most``, by binary search.
+
+    Returns:
+        None if there is no attempt for 1.
+    """
+    largest = attempt_at(1) if most > 0 else None
+    least = 1
+    while largest and least < most:
+        middle = (least + most + 1) // 2
+        if larger := attempt_at(middle):
+            largest, least = larger, middle
+        else:
+            most = middle - 1
+    return largest
+
+
+def merge_changes(changes: Iterable[Change], more: Iterable[Change]) -> Changes:
+    """Add changes; a later change replaces an earlier one of the same place."""
+    by_place = {place_of(change): change for change in changes}
+    by_place |= {place_of(change): change for change in more}
+    return tuple(by_place.values())
+
+
+def sort_changes(changes: Iterable[Change]) -> Changes:
+    """Sort changes into their normal order, without duplicates."""
+    return tuple(sorted(set(changes), key=lambda c: (type(c).__name__, str(c))))
+
+
+_DIMS = re.compile(r"dims?\d?|.*_dim|axis")
+"""Arguments that number dims."""
+
+_SIZES = re.compile(r"\w*size|\w*shape|repeats")
+"""Lists with an item for each dim, or for the last dims."""
+
+
+def renumber_dims(statement: Statement, was: Values, now: Values) -> tuple[Write, ...]:
+    """Renumber the dims in a statement of the main block, if an operand lost some.
+
+    Args:
+        was: the values before the change.
+        now: the values after it.
+    """
+    for leaf in statement.leaves:
+        old, new = (values.get((MAIN, leaf.text)) for values in (was, now))
+        if leaf.kind is LeafKind.VALUE and old is not None and new is not None:
+            shapes = [*shapes_of(old)[:1], *shapes_of(new)[:1]]
+            if len(shapes) == 2 and (removed := _lost(*shapes)):
+                return tuple(_writes(statement, len(shapes[0]), removed))
+    return ()
+
+
+def _lost(old: Sequence[int], new: Sequence[int]) -> list[int]:
+    """List the removed dims of size 1; [] if anything else has changed."""
+    removed, remaining = [], list(new)
+    for dim, size in enumerate(old):
+        more = len(old) - dim > len(remaining)
+        if remaining[:1] == [size] and not (more and size == 1):
+            remaining.pop(0)
+        else:
+            removed.append(dim)
+    return removed if not remaining and all(old[dim] == 1 for dim in removed) else []
+
+
+def _writes(statement: Statement, rank: int, removed: Sequence[int]) -> Iterator[Write]:
+    lists = {x.number: x for x in statement.leaves if x.kind is LeafKind.LIST}
+    for leaf in statement.leaves:
+        name, kind = arguments_of(statement).get(leaf.number, ("", ""))
+        if leaf.kind is not LeafKind.NUMBER or "nt" not in kind or not _is_whole(leaf):
+            continue
+        items = [x for x in statement.leaves if x.parent == leaf.parent in lists]
+        if _DIMS.fullmatch(name):
+            text = _renumbered(int(leaf.text), rank, removed)
+            if not any(_renumbered(int(x.text), rank, removed) for x in items):
+                text = text or leaf.text  # an empty list may stand for all dims
+        elif _SIZES.fullmatch(name) and items and leaf.text in ("1", "-1"):
+            place = items.index(leaf) + rank - len(items)
+            text = "" if place in removed else leaf.text
+        else:
+            continue
+        if text != leaf.text and (text or leaf.parent in lists):
+            yield Write(MAIN, statement.name, leaf.number, text)
+
+
+def _is_whole(leaf: Leaf) -> bool:
+    return leaf.text.lstrip("-").isdigit()
+
+
+def _renumbered(dim: int, rank: int, removed: Sequence[int]) -> str:
+    """Return the new number of a dim, or '' for a removed dim."""
+    place = dim % rank
+    if place in removed:
+        return ""
+    new_dim = place - sum(each < place for each in removed)
+    return str(new_dim if dim >= 0 else new_dim - rank + len(removed))
+
+
+_MOST_TOTALS = 6
+"""Maximal number of sizes to try as the sum of lengths, or the last offset."""
+
+
+def propose_length_refills(
+    listing: PrintedProgram,
+    trace: Trace,
+    saved: Mapping[str, Tensor],
+    place: Place,
+    totals: Sequence[int],
+) -> Iterator[Refill]:
+    """Yield refills for the inputs of the whole numbers that a statement reads.
+
+    Args:
+        totals: the sizes of its operands.
+    """
+    block, name = place
+    slices = IntegerValues({}, saved, listing, Run.EXAMPLE, trace)
+    statement = listing.block(block).statement(name)
+    read = [n for n in sorted(statement.reads) if _is_exact(trace, (block, n))]
+    names = dict.fromkeys(g for n in read for g in slices.givens((block, n)))
+    for entry in map(listing.find, names):
+        run = None if len(entry.recipes) == 1 else Run.EXAMPLE
+        recipe = entry.recipe()
+        for fill in dict.fromkeys(_fills(recipe, saved, totals)):
+            if fill != recipe.fill:
+                yield Refill(entry.name, fill, run)
+
+
+def _is_exact(trace: Trace, place: Place) -> bool:
+    value = trace.values.get(place)
+    return value is not None and value.exact
+
+
+def _fills(
+    recipe: TensorSpec, saved: Mapping[str, Tensor], totals: Sequence[int]
+) -> Iterator[Initializer]:
+    """Yield initializers whose numbers add up to a total, or do not exceed it."""
+    numbers = make_few_integers(recipe, saved)
+    if numbers is None or not numbers.numel() or numbers.dtype is torch.bool:
+        return
+    limit = torch.iinfo(numbers.dtype).max
+    feasible = dict.fromkeys(total for total in totals if total <= limit)
+    for total in islice(feasible, _MOST_TOTALS):
+        if total == numbers.numel():
+            yield Constant(1)
+        near = _truncate_to_total(numbers, total), numbers.clamp(max=total)
+        for other in (*near, _spread(numbers, total)):
+            fill = make_exact_spec(other, "").fill
+            if not isinstance(fill, Saved):
+                yield fill
+    yield from (Constant(0), Constant(1), Counted())
+
+
+def _truncate_to_total(numbers: Tensor, total: int) -> Tensor:
+    """Keep the first lengths up to a total; the next length takes the rest.
+
+    If the lengths add up to less, the last length takes the difference.
+    """
+    ends = numbers.clamp(min=0).flatten().cumsum(0).clamp(max=total)
+    ends[-1] = total
+    lengths = torch.diff(ends, prepend=torch.zeros(1, dtype=ends.dtype))
+    return lengths.reshape(numbers.shape).to(numbers.dtype)
+
+
+def _spread(numbers: Tensor, total: int) -> Tensor:
+    """Divide a total evenly, so that no length is 0 if possible."""
+    count = numbers.numel()
+    shares = total // count + (torch.arange(count) < total % count).long()
+    return shares.reshape(numbers.shape).to(numbers.dtype)
