@@ -1,19 +1,20 @@
-# make demo   install, build a failing model, reduce it, show the repro failing
-# make quick  lint, and all tests that need no torch, but for those that mostly start and
+# make demo   install, build a failing model, reduce it, and show that the repro fails
+# make quick  lint, and all tests that need no torch, except those that mostly start and
 #             kill processes: after each change
-# make test   install, lint, type-check, test; three models of transformers; what is
-#             marked "every_run" of the real AOTInductor compiles: the tutorial, two CUDA
-#             programs without a GPU, a sweep over sizes, and more
-# make test-all   the same with every case of repros/ and of tests/planted/, 500 random
-#                 programs (an hour and a half), and every model of tests/models/
-# make coverage   which lines of shrinkfx, but for the worker, the tests of make quick run
-# make reference  write the tables of options in docs/reference.md anew
+# make test   install, lint, type-check, test; three models of transformers; the tests
+#             marked "every_run" that compile with AOTInductor: the tutorial, two CUDA
+#             programs without a GPU, a sweep over sizes, and others
+# make test-all   also every case of repros/ and of tests/planted/, 500 random programs
+#                 (an hour and a half), and every model of tests/models/
+# make coverage   the lines of shrinkfx, except the worker, that the tests of make quick run
+# make reference  write the tables of options in docs/reference.md again
 # make test-versions  a short selection of real reductions with each supported pair of
 #                 PyTorch and Python: about 5 GB and ten minutes per pair; writes the
 #                 table in docs/versions.md
 # make test-torch211  the tests of CUDA without a GPU, with torch 2.11 and triton 3.6
-# make gpu    on a GPU, in eight minutes: tests/cuda, who sees each case of repros/cuda_*,
-#             the seconds of a check; with the torch that $(PYTHON) has, nothing installed
+# make gpu    on a GPU, in eight minutes: tests/cuda, which columns show each case of
+#             repros/cuda_*, and the seconds of a check; with the torch that $(PYTHON)
+#             has, nothing is installed
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -60,7 +61,7 @@ test: .venv/models lint
 	$(BIN)/python -m pytest -n 2 --dist worksteal --durations 20 \
 		-m "not cuda and not slow and (not aoti or every_run)"
 
-# The two halves of that, for whoever runs them on several machines.
+# The two halves of make test, for several machines.
 fast: .venv/models
 	$(BIN)/python -m pytest -n 2 --durations 10
 

@@ -18,6 +18,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 PAGES = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md")),
+    *(ROOT / folder / "README.md" for folder in ("benchmarks", "tests")),
     *sorted((ROOT / "docs").rglob("*.md")),
 ]
 
