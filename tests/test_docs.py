@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 
 import pytest
 from support.printable import is_part_of_a_printable, is_printable
-from test_layers import ALLOWED, IN_THE_WORKER
+from test_layers import ALLOWED, WORKER_LAYERS
 
 from shrinkfx.cli.parser import EXIT_CODES, make_parser
 from shrinkfx.cli.task import EVENT_NAMES
@@ -92,7 +92,7 @@ def anchors(page: Path) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    ("start", "folder"), [("README.md", "docs"), ("docs/architecture.md", "rooms")]
+    ("start", "folder"), [("README.md", "docs"), ("docs/architecture.md", "packages")]
 )
 def test_every_page_is_linked_to(start: str, folder: str) -> None:
     linked = re.findall(rf"\(({folder}/[^/)#]*)", (ROOT / start).read_text())
@@ -243,10 +243,10 @@ def test_architecture_lists_the_packages() -> None:
     assert packages - listed == set()
 
 
-ROOMS = [page for page in DOCS if page.parent.name == "rooms"]
+PACKAGE_PAGES = [page for page in DOCS if page.parent.name == "packages"]
 
 _ABOUT = ("architecture", "decisions", "glossary", "strategies", "trust")
-INSIDE = [*ROOMS, *(ROOT / "docs" / f"{name}.md" for name in _ABOUT)]
+INSIDE = [*PACKAGE_PAGES, *(ROOT / "docs" / f"{name}.md" for name in _ABOUT)]
 """Pages that are about the code."""
 
 OTHERS = {"repro.py", "kernel.py", "interface.cpp", "data/aotinductor/"}
@@ -261,8 +261,8 @@ def test_addresses_in_the_code_are_there(page: Path) -> None:
     assert set(missing) - OTHERS == set()
 
 
-@pytest.mark.parametrize("page", ROOMS, ids=lambda p: p.name)
-def test_examples_on_pages_of_rooms_give_what_they_show(page: Path) -> None:
+@pytest.mark.parametrize("page", PACKAGE_PAGES, ids=lambda p: p.name)
+def test_examples_on_pages_of_packages_give_what_they_show(page: Path) -> None:
     blocks = [block for _, block in FENCE.findall(page.read_text()) if ">>>" in block]
     examples = doctest.DocTestParser().get_doctest(
         "\n".join(blocks), {}, page.name, str(page), 0
@@ -297,12 +297,12 @@ def _defined(node: ast.stmt) -> Iterator[str]:
     yield from (target.id for target in targets if isinstance(target, ast.Name))
 
 
-# --- the drawing of the house
+# --- the drawing of the packages
 
 
 def drawn() -> dict[str, list[str]]:
     """Read the words in each part of the drawing, by class; parts go by their ids."""
-    svg = ElementTree.parse(ROOT / "docs" / "house.svg").getroot()
+    svg = ElementTree.parse(ROOT / "docs" / "packages.svg").getroot()
     found: dict[str, list[str]] = {}
     for part in svg.iter("{http://www.w3.org/2000/svg}g"):
         for text in part.iter("{http://www.w3.org/2000/svg}text"):
@@ -311,18 +311,18 @@ def drawn() -> dict[str, list[str]]:
     return found
 
 
-def test_rooms_are_drawn_with_what_they_may_import() -> None:
+def test_packages_are_drawn_with_what_they_may_import() -> None:
     words = {key: set(" ".join(texts).split()) for key, texts in drawn().items()}
-    ground = words["ground floor"]
+    ground = words["ground layer"]
     boxes = {key.removesuffix(" name") for key in words if key.endswith(" name")}
     names = [name for box in boxes for name in words[f"{box} name"]]
     assert sorted([*names, *ground]) == sorted(ALLOWED)
-    for box in boxes:  # of one room, or of small ones side by side
-        rooms = words[f"{box} name"]
-        allowed = set().union(*(ALLOWED[room] for room in rooms))
-        assert words[f"{box} imports"] == allowed - ground - rooms, box
+    for box in boxes:
+        packages = words[f"{box} name"]
+        allowed = set().union(*(ALLOWED[package] for package in packages))
+        assert words[f"{box} imports"] == allowed - ground - packages, box
 
 
-def test_floors_of_the_worker_are_drawn() -> None:
-    floors = [set(text.split()) for text in drawn()["room-worker floor"]]
-    assert floors[::-1] == [floor - {"__init__"} for floor in IN_THE_WORKER]
+def test_layers_of_the_worker_are_drawn() -> None:
+    layers = [set(text.split()) for text in drawn()["package-worker layer"]]
+    assert layers[::-1] == [layer - {"__init__"} for layer in WORKER_LAYERS]

@@ -1,4 +1,4 @@
-"""Imports point one way, and torch stays in its room."""
+"""Imports point one way, and torch stays in its package."""
 
 from __future__ import annotations
 
@@ -139,9 +139,9 @@ ALLOWED = {
         "doctor",
     },
 }
-"""What each room may import besides itself."""
+"""What each package may import besides itself."""
 
-IN_THE_WORKER = [
+WORKER_LAYERS = [
     {"private_api"},
     {"__init__", "model", "origin", "weights", "build_cache"},
     {"native"},
@@ -156,10 +156,10 @@ IN_THE_WORKER = [
     {"starting"},
     {"__main__"},
 ]
-"""Rooms of the worker, floor by floor: each imports from itself and from below."""
+"""Packages of the worker by layer: each imports from itself and from lower layers."""
 
 
-ACROSS_THE_WALL = {"intake/in_memory.py": "shrinkfx.worker.intake."}
+ACROSS_THE_BOUNDARY = {"intake/in_memory.py": "shrinkfx.worker.intake."}
 """What may import of the worker although it is not there, and which part: an object
 of the user's own process is exported in that, which has torch (docs/decisions.md)."""
 
@@ -173,7 +173,7 @@ def modules() -> list[Path]:
     return sorted(p for p in found if p.parent != ROOT or p.stem not in OUTSIDE)
 
 
-def room(path: Path) -> str:
+def package_of(path: Path) -> str:
     inside = path.relative_to(ROOT)
     return inside.parts[0] if len(inside.parts) > 1 else inside.stem
 
@@ -187,29 +187,29 @@ def imports(text: str) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("path", modules(), ids=lambda p: str(p.relative_to(ROOT)))
-def test_module_imports_only_what_its_room_may(path: Path) -> None:
-    here = room(path)
+def test_module_imports_only_what_its_package_may(path: Path) -> None:
+    here = package_of(path)
     for name in imports(path.read_text()):
         top, *rest = name.split(".")
         if top == "torch":
             assert here == "worker", f"{path} imports torch"
             assert "forkserver" not in path.parts, f"{path} imports torch"
-        part = ACROSS_THE_WALL.get(str(path.relative_to(ROOT)), "-")
+        part = ACROSS_THE_BOUNDARY.get(str(path.relative_to(ROOT)), "-")
         if top == "shrinkfx" and rest and not name.startswith(part):
             assert rest[0] in ALLOWED[here] | {here}, f"{path} imports {name}"
 
 
-WORKER = [path for path in modules() if room(path) == "worker"]
+WORKER = [path for path in modules() if package_of(path) == "worker"]
 
 
 @pytest.mark.parametrize("path", WORKER, ids=lambda p: str(p.relative_to(ROOT)))
-def test_rooms_of_the_worker_import_from_below(path: Path) -> None:
-    floors = {name: i for i, floor in enumerate(IN_THE_WORKER) for name in floor}
+def test_packages_of_the_worker_import_from_below(path: Path) -> None:
+    layers = {name: i for i, layer in enumerate(WORKER_LAYERS) for name in layer}
     here = Path(path.relative_to(ROOT / "worker").parts[0]).stem
     for name in imports(path.read_text()):
         parts = name.split(".")
         if parts[:2] == ["shrinkfx", "worker"] and parts[2] != here:
-            assert floors[parts[2]] < floors[here], f"{path} imports {name}"
+            assert layers[parts[2]] < layers[here], f"{path} imports {name}"
 
 
 PASTED = "its text becomes part of a repro, which must run without shrinkfx"
@@ -268,7 +268,7 @@ def dotted(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def circles(sources: Mapping[str, str]) -> list[set[str]]:
+def find_cycles(sources: Mapping[str, str]) -> list[set[str]]:
     """Find modules that import each other, lazily or for their types alone as well.
 
     Args:
@@ -287,20 +287,24 @@ def circles(sources: Mapping[str, str]) -> list[set[str]]:
 
 def test_no_modules_import_each_other() -> None:
     sources = {dotted(path): path.read_text() for path in modules()}
-    assert circles(sources) == []
+    assert find_cycles(sources) == []
 
 
 @pytest.mark.parametrize(
     "back",
     [
-        "import room.a",
-        "def lazily():\n    from room import a",
-        "if TYPE_CHECKING:\n    from room.a import Name",
+        "import package.a",
+        "def lazily():\n    from package import a",
+        "if TYPE_CHECKING:\n    from package.a import Name",
     ],
 )
-def test_a_circle_is_found(back: str) -> None:
-    sources = {"room.a": "from room.b import x", "room.b": back, "room.c": ""}
-    assert {"room.a", "room.b"} in circles(sources)
+def test_a_cycle_is_found(back: str) -> None:
+    sources = {
+        "package.a": "from package.b import x",
+        "package.b": back,
+        "package.c": "",
+    }
+    assert {"package.a", "package.b"} in find_cycles(sources)
 
 
 @pytest.mark.parametrize("path", modules(), ids=lambda p: str(p.relative_to(ROOT)))
@@ -381,7 +385,7 @@ _UNTYPED = re.compile(r"(Mutable)?(Mapping|[Dd]ict)\[str, (Any|object)\]")
 @pytest.mark.parametrize("path", modules(), ids=lambda p: str(p.relative_to(ROOT)))
 def test_what_is_known_by_names_is_a_record(path: Path) -> None:
     """Whoever misspells a name shall hear of it from mypy."""
-    if room(path) == "protocol":
+    if package_of(path) == "protocol":
         return
     module, lines = dotted(path).removeprefix("shrinkfx."), untyped(path.read_text())
     assert not lines or module in UNTYPED, f"{path}: lines {lines}"
@@ -405,8 +409,8 @@ def test_an_untyped_mapping_is_found(planted: str) -> None:
     assert not untyped(planted.replace("Any", "int").replace("object", "int"))
 
 
-def test_every_room_is_listed() -> None:
-    assert {room(p) for p in modules()} == set(ALLOWED)
+def test_every_package_is_listed() -> None:
+    assert {package_of(p) for p in modules()} == set(ALLOWED)
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["--list-strategies"]])

@@ -159,7 +159,7 @@ class ProgramOptions:
         help="allow shrinkfx to execute Python code from `MODEL.pt2`, if that file "
         "stores its program as source; such a file is refused otherwise",
         more="For a graph module that torch.compile dumped as Python, or a [source "
-        "archive](rooms/worker.md#source-archives). The code runs in its own "
+        "archive](packages/worker.md#source-archives). The code runs in its own "
         "process, under the limits of a check. [What is run](trust.md)",
     )
     device: str | None = option(

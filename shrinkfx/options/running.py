@@ -99,7 +99,7 @@ class SearchOptions:
         f"{', '.join(f'`{kind}`' for kind in Kind)} (branches and bodies of "
         "control flow); `all`: simplify nothing",
         more="`arguments`: numbers, flags and lists in calls; `operands`: the tensors "
-        "that operators read. [What is simplified](rooms/run.md#what-a-reader-sees)",
+        "that operators read. [What is simplified](packages/run.md#what-a-reader-sees)",
         read=parse_kept_kinds,
         check=check_kept_kinds,
     )
@@ -152,7 +152,7 @@ class OutputOptions:
         help="replace the model's names of inputs, weights and sizes in "
         "`repro.py`, `ISSUE.md` and `report.html`, and omit source locations",
         more="The repro is verified with the replaced names. Custom operators, "
-        "preloads and values [stay](rooms/report.md#what-is-left-of-a-model)",
+        "preloads and values [stay](packages/report.md#what-is-left-of-a-model)",
     )
 
 

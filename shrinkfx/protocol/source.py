@@ -10,7 +10,7 @@ from pathlib import Path
 from shrinkfx.protocol.record import Message
 
 SOURCE = "source.json"
-"""The member of a source archive that holds a ``Source`` (docs/rooms/worker.md)."""
+"""The member of a source archive that holds a ``Source`` (docs/packages/worker.md)."""
 
 
 def is_source_archive(path: str | Path) -> bool:

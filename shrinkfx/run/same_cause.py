@@ -1,7 +1,7 @@
 """Check that a program that was made smaller still fails for the same reason.
 
 Small sizes are compiled to other code, which may hide one failure and bring another
-(``docs/rooms/run.md``). Two tests find this:
+(``docs/packages/run.md``). Two tests find this:
 
 - A setting of Inductor disables each decision that depends on sizes. If one of two
   programs passes with the setting and the other fails, there are two reasons.

@@ -300,7 +300,7 @@ def _count_bytes(tensors: Sequence[InputOrWeight]) -> int:
 def record_minimal_kinds(context: RunContext, state: SearchResult) -> None:
     """Record for each kind of simplification whether the result is 1-minimal.
 
-    ``docs/rooms/run.md`` states what that claims for each kind.
+    ``docs/packages/run.md`` states what that claims for each kind.
     """
     known: dict[Kind, bool] = {}
     refused = unseen = ""
