@@ -98,7 +98,7 @@ def test_by_catch_is_counted_and_told_in_full_where_everything_is() -> None:
     short, full = said(caught), said(caught, everything=True)
     assert [s for s in short if "other failures" in s] == [
         (
-            "other failures: nan in run: x (2 operators; to write it: "
+            "other failures: nan in run: x (2 operators; to write this program: "
             "shrinkfx --candidate "
             "1a --out report)"
         ),

@@ -138,13 +138,15 @@ def _describe_access(
     if finding.fault == "assert":
         return f"An assertion fails in {kernel_of}: {finding.message}."
     kernel = f"Kernel {finding.kernel}, which computes {names},"
-    action = f"{_VERBS[finding.fault]} element {finding.offset} of {finding.argument}"
+    action = f"{_VERBS[finding.fault]} {finding.argument} at index {finding.offset}"
     size = f"{finding.elements} element{'' if finding.elements == 1 else 's'}"
+    is_within = 0 <= finding.offset < finding.elements
+    has = f", which has {size}" if is_within else f", but it has only {size}"
     lanes = f"{finding.lanes} lane{'' if finding.lanes == 1 else 's'}"
     where = f"{lanes} of program {finding.program}, grid {finding.grid}"
     relation = "was generated for" if finding.made_up and argument else "is"
     what = f"{finding.argument} {relation} {argument or finding.role}"
-    return f"{kernel} {action}, which has {size} ({where}). {what}."
+    return f"{kernel} {action}{has} ({where}). {what}."
 
 
 def _blame_mismatch(view: CompiledView, chain: Chain) -> Chain:

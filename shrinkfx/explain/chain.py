@@ -154,7 +154,7 @@ def refusal_chain(view: CompiledView, text: str, eager_fails: bool) -> Chain:
     )
 
 
-_LINE = "the model line that requires it"
+_LINE = "which line of the model requires this size"
 _NO_LINE = f"{_LINE}: torch.export records guards without their lines"
 _FIXED = (
     f"{_LINE}: torch.export records a fixed size as a number, and not whether the "
@@ -204,10 +204,7 @@ def _describe_rejection(
         f"The compiled program rejects {what}{where}: {refusal.what}, expected "
         f"{refusal.expected}, got {refusal.actual}."
     )
-    declared = [str(symbol) for symbol in refusal.symbols]
-    if declared:
-        return (
-            first,
-            f"The exported program declares this size: {'; '.join(declared)}.",
-        )
+    if refusal.symbols:
+        declared = "; ".join(symbol.declaration for symbol in refusal.symbols)
+        return (first, f"The exported program declares {declared}.")
     return (first, f"The program was exported for {refusal.expected} only.")

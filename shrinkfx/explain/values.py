@@ -39,7 +39,7 @@ def values(reduced: ReducedProgram) -> WrongValue | None:
         names = list(reduced.candidate.operators)
     if len(names) < 2 or found.rewritten:
         return _record_naming(reduced.target, found)
-    reduced.note(f"explain: comparing the values of {len(names)} operators")
+    reduced.note(f"explain: comparing the values of {len(names)} operators with eager")
     tapped, ending = _ask(reduced, taps=_values(reduced, names))
     if found.kernel and _passes(reduced, found, ending):
         return _record_naming(reduced.target, replace(found, fused=_RETURNED))

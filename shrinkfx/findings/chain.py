@@ -107,6 +107,23 @@ class SizeSymbol(Message):
         original = f"dim {self.whole_dim} of {self.whole_input} in the input program"
         return where + declared + (f", {original}" if self.whole_input else "")
 
+    @property
+    def declaration(self) -> str:
+        """What the exported program declares, and the size in the failing run."""
+        if self.dim is None or not self.least:
+            return str(self)
+        where = f"dim {self.dim} of {self.input} ({self.name})"
+        value = "" if self.value is None else f", which is {self.value} here"
+        return f"the range {self._range()} for {where}{value}"
+
+    @property
+    def is_out_of_range(self) -> bool:
+        """Whether the size in the failing run is known to break the declaration."""
+        bounds = (self.least, self.most)
+        if self.value is None or not all(bound.isdecimal() for bound in bounds):
+            return False
+        return not int(self.least) <= self.value <= int(self.most)
+
     def _range(self) -> str:
         if self.most in _UNBOUNDED:
             return f"{self.least} or more"

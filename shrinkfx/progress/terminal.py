@@ -154,7 +154,7 @@ def _step(event: StepTaken) -> str:
     before, after = event.bytes_of_inputs
     if before == after:
         return "simplified"
-    return f"{before:,} -> {after:,} bytes of inputs"
+    return f"{before:,} -> {after:,} bytes of inputs and weights"
 
 
 EVERY_S = 60.0

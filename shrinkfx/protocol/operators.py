@@ -244,9 +244,10 @@ class OperatorFinding(Reported):
         declared, made = self.declared, self.made
         result = "its result" if self.place is None else f"its result {self.place}"
         if self.what is Misbehavior.FIXES:
-            size = f"{declared.shape[self.dim]} for all sizes of the inputs"
-            dim = f"declares dim {self.dim} of {result} as {size}"
-            return f"{dim}, but it is {made.shape[self.dim]}"
+            size = f"size {declared.shape[self.dim]} for dim {self.dim} of {result}"
+            real = f"the size is {made.shape[self.dim]}"
+            return f"declares {size}, whatever the input sizes, but {real}"
         on = "device" in differing_properties(declared, made)
         real, fake = (f"{t} on {t.device}" if on else str(t) for t in (made, declared))
-        return f"declares {fake}, but {result} is {real}"
+        of = "" if self.place is None else f" for {result}"
+        return f"declares {fake}{of}, but the operator returns {real}"

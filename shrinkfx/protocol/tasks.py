@@ -204,7 +204,7 @@ class CheckAtSizes(Task):
             must refuse them.
     """
 
-    doing = "running the program at some sizes"
+    doing = "running the program at selected sizes"
     answer = Checked
 
     sizes: Mapping[str, int]

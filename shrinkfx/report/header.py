@@ -326,7 +326,7 @@ def _otherwise(record: RunRecord) -> list[str]:
     if not record.need_not_show:
         return [fixed]
     plainly = (
-        f"a plain run may finish without the failure; it exits with {CANNOT_TELL}."
+        f"a plain run may not show the failure, and then exits with {CANNOT_TELL}."
     )
     sure = record.is_unsure or not record.conditions.reference
     return [f"{fixed[:-1]};", plainly] if sure else [plainly]

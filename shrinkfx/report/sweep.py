@@ -13,7 +13,7 @@ from shrinkfx.system.atomic_files import write_json
 
 PICTURE = "sweep.svg"
 _COLOURS = {"passes": "#4a9a5c", "fails": "#c8403a", "invalid": "#b8b8b8"}
-_HOW_TO_DRAW = "for a picture, have this before a sweep: pip install 'shrinkfx[plot]'"
+_HOW_TO_DRAW = "for a plot of the next sweep, first run: pip install 'shrinkfx[plot]'"
 
 
 @dataclass(frozen=True)

@@ -56,8 +56,8 @@ def confirm_without_guard_pages(
 
 
 _SILENT = (
-    "without guard pages, the reduced program does not fail in every run: "
-    "backtracking to a step that does"
+    "without guard pages, the reduced program fails only in some runs: "
+    "going back to an earlier program that fails in every run"
 )
 
 

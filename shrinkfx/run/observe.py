@@ -164,8 +164,8 @@ _FAST = 0.5
 """Least time of the fast build, as a fraction of the first check's."""
 
 _OTHER_COUNT = (
-    "the file has {} operators; after conversion the program has {}, and the search "
-    "starts there"
+    "the file has {} operators; converted to the form in which shrinkfx reduces it, "
+    "the program has {}"
 )
 _NO_SEARCH = "the baseline took {:.1f} minutes and left no time for a search"
 

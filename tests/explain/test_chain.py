@@ -327,10 +327,10 @@ def test_line_is_not_guessed_where_several_say_the_same() -> None:
 @pytest.mark.parametrize(
     ("offset", "elements", "lanes", "said"),
     [
-        (12, 12, 4, "element 12 of in_ptr1, which has 12 elements (4 lanes of"),
-        (1, 1, 1, "element 1 of in_ptr1, which has 1 element (1 lane of"),
-        (-3, 12, 4, "element -3 of in_ptr1, which has 12 elements (4 lanes of"),
-        (5, 12, 4, "element 5 of in_ptr1, which has 12 elements (4 lanes of"),
+        (12, 12, 4, "in_ptr1 at index 12, but it has only 12 elements (4 lanes of"),
+        (1, 1, 1, "in_ptr1 at index 1, but it has only 1 element (1 lane of"),
+        (-3, 12, 4, "in_ptr1 at index -3, but it has only 12 elements (4 lanes of"),
+        (5, 12, 4, "in_ptr1 at index 5, which has 12 elements (4 lanes of"),
     ],
 )
 def test_element_is_told_beside_those_that_there_are(
@@ -350,7 +350,7 @@ def test_lying_operator_is_guilty_and_not_the_kernel_that_dies_of_it() -> None:
     chain = access_chain(known, None, False)
     assert guilty(chain) == ["planted.hash_features.default"]
     assert "float32[4, 3]" in chain.cause[0]
-    assert "which has 12 elements (12 lanes of" in chain.cause[1]
+    assert "it has only 12 elements (12 lanes of" in chain.cause[1]
     assert chain.access is not None
     assert (chain.access.offset, chain.access.elements) == (12, 12)
     assert chain.access.argument is not None
@@ -604,7 +604,7 @@ def test_refused_input_is_followed_to_its_declaration() -> None:
     chain = refusal_chain(known, said, False)
     assert chain.refusal is not None
     assert (chain.refusal.dim, chain.refusal.actual) == (1, "20")
-    assert "dim 1 of x (s27 = 20), declared range 2..16" in chain.cause[1]
+    assert "the range 2..16 for dim 1 of x (s27), which is 20 here" in chain.cause[1]
     assert chain.cause[2] == "The program has no guard of the model on this size."
     assert chain.culprits == ()
     assert not chain.unknown

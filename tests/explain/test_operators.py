@@ -166,8 +166,8 @@ def test_custom_operator_is_examined_at_the_sizes_of_the_result() -> None:
     )
     assert told.cause[0] == (
         "Fake-kernel mismatch: mine.pool.default has a fake kernel "
-        "(my_ops.py:10) that declares float32[2] with strides [1], but its "
-        "result is float32[3] with strides [1], for x[2]."
+        "(my_ops.py:10) that declares float32[2] with strides [1], but the "
+        "operator returns float32[3] with strides [1], for x[2]."
     )
     assert (told.mismatches[0].declared, told.mismatches[0].made) == (
         found.declared,

@@ -66,7 +66,7 @@ def test_why_a_failure_goes_by_another_word_than_was_asked_for_is_said() -> None
             assert bool(why) is (another and taken), (until, failure)
     said = explain_other_kind(Kind.IMA, Kind.CRASH)
     assert "segmentation fault" in said
-    assert "calls this kind crash" in said
+    assert "reports such a failure as crash" in said
 
 
 def test_wrong_values_may_become_nan_unless_nan_was_beside_them() -> None:

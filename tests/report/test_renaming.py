@@ -70,10 +70,10 @@ OF_A_SIZE = replace(
 def test_model_is_named_once_beside_the_names_of_the_repro() -> None:
     told = use_repro_names(OF_A_SIZE, RENAMED, models_too=True)
     assert told.cause == (
-        "input x (token_ids in the input program) is read, of dim 0 of x (s7 = 5), dim "
-        "1 of token_ids in the input program.",
-        "weight weight (encoder.0.table in the input program) and input ids are not "
-        "input token_ids_2.",
+        "input x (named token_ids in the input program) is read, of dim 0 of x "
+        "(s7 = 5), dim 1 of token_ids in the input program.",
+        "weight weight (named encoder.0.table in the input program) and input ids are "
+        "not input token_ids_2.",
     )
     assert told.chain is not None
     assert told.chain.limit is not None

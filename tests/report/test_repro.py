@@ -646,7 +646,7 @@ def test_script_that_nothing_checks_does_not_say_that_the_bug_is_fixed(
     )
     assert said.endswith("`shrinkfx --verify`")
     assert (
-        "finish without the failure; it exits with 125"
+        "not show the failure, and then exits with 125"
         in text.partition("import torch")[0]
     )
     if "guard" not in changes:

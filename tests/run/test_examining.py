@@ -90,8 +90,8 @@ WARNINGS = [
     "declare",
     f"custom operator: {MIX} has a fake kernel that raises TypeError: less",
     f"custom operator: {FILL} returns values computed from uninitialized memory",
-    f"custom operator: {FILL} has a fake kernel that declares dim 0 of its result as "
-    "4 for all sizes of the inputs, but it is 5",
+    f"custom operator: {FILL} has a fake kernel that declares size 4 for dim 0 of its "
+    "result, whatever the input sizes, but the size is 5",
 ]
 
 
@@ -102,13 +102,13 @@ def test_findings_are_warnings_but_for_lies_that_are_known(tmp_path: Path) -> No
 
 
 def test_what_was_found_before_a_death_is_told_with_that(tmp_path: Path) -> None:
-    at = "my.mix.default (mix) for x[5, 3]"
+    at = "my.mix.default (mix) for x of shape [5, 3]"
     dead = Ending("signal", signal.SIGSEGV, operator=at)
     _, said, _ = examined(tmp_path, dead)
     assert said == [
         *WARNINGS,
         f"custom operator: {MIX} crashes with SIGSEGV in eager at sizes that the "
-        "program declares, for x[5, 3]",
+        "program declares, for x of shape [5, 3]",
     ]
 
 

@@ -83,7 +83,10 @@ def test_form_that_counts_otherwise_than_the_file_is_told(
     context = RunContext(Options(Path("m.pt2")), tmp_path, events.append)
     reproduce_failure(context, cast(Server, worker))
     notes = [event.text for event in events if isinstance(event, NoteAdded)]
-    said = "the file has 9 operators; after conversion the program has 2, "
+    said = (
+        "the file has 9 operators; converted to the form in which shrinkfx reduces it, "
+        "the program has 2"
+    )
     assert [said in note for note in notes].count(True) == (operators == 9)
     assert ("the file has" in "".join(notes)) == (operators == 9)
 

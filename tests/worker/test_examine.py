@@ -98,8 +98,9 @@ def test_fake_kernel_that_fixes_a_dim_is_found_at_another_size(tmp_path: Path) -
     ((what, text),) = found(made, tmp_path)
     assert what == "fixes"
     assert text == (
-        "four_rows (declared.four_rows.default) has a fake kernel that declares dim 0 "
-        "of its result as 4 for all sizes of the inputs, but it is 5, for x[5, 3]"
+        "four_rows (declared.four_rows.default) has a fake kernel that declares size 4 "
+        "for dim 0 of its result, whatever the input sizes, but the size is 5, for x "
+        "of shape [5, 3]"
     )
 
 
@@ -111,7 +112,7 @@ def test_fake_kernel_that_fixes_a_dim_is_told_of_inputs_of_another_size_too(
     failing = Inputs((torch.randn(3, 3),), {})
     first, second = found(replace(made, failing=failing), tmp_path)
     assert (first[0], second[0]) == ("fake", "fixes")
-    assert "declares dim 0 of its result as 4 for all sizes" in second[1]
+    assert "declares size 4 for dim 0 of its result" in second[1]
 
 
 @pytest.mark.parametrize(
@@ -119,13 +120,13 @@ def test_fake_kernel_that_fixes_a_dim_is_told_of_inputs_of_another_size_too(
     [
         (
             OPS.widens,
-            "declares float32[4, 3] with strides [3, 1], but its result is "
-            "float64[4, 3] with strides [3, 1], for x[4, 3]",
+            "declares float32[4, 3] with strides [3, 1], but the operator returns "
+            "float64[4, 3] with strides [3, 1], for x of shape [4, 3]",
         ),
         (
             OPS.transposes,
-            "declares float32[4, 3] with strides [3, 1], but its result is "
-            "float32[4, 3] with strides [1, 4], for x[4, 3]",
+            "declares float32[4, 3] with strides [3, 1], but the operator returns "
+            "float32[4, 3] with strides [1, 4], for x of shape [4, 3]",
         ),
     ],
 )
@@ -141,19 +142,22 @@ def test_fake_kernel_that_promises_something_else_is_found(
 @pytest.mark.parametrize(
     ("call", "said"),
     [
-        (lambda x: OPS.attends(x, [], heads=2), "for x[4, 3], more=[], heads=2"),
+        (
+            lambda x: OPS.attends(x, [], heads=2),
+            "for x of shape [4, 3], more=[], heads=2",
+        ),
         (
             lambda x: OPS.attends(x, [x] * 4, 0.5, heads=3, how="very" * 20),
-            "for x[4, 3], more[4, 3], more[4, 3], more[4, 3], ..., scale=0.5, "
-            "heads=3, how=...",
+            "for x of shape [4, 3], more of shape [4, 3], more of shape [4, 3], "
+            "more of shape [4, 3], ..., scale=0.5, heads=3, how=...",
         ),
         (
             lambda x: OPS.attends(x, [], heads=3, how="nearest"),
-            "for x[4, 3], more=[], heads=3, how='nearest'",
+            "for x of shape [4, 3], more=[], heads=3, how='nearest'",
         ),
         (
             lambda x: OPS.attends(x, [], heads=3, how="/home/me"),
-            "for x[4, 3], more=[], heads=3, how=...",
+            "for x of shape [4, 3], more=[], heads=3, how=...",
         ),
     ],
 )
@@ -222,7 +226,7 @@ def test_operator_that_kills_its_process_is_named_with_the_sizes(
         tmp_path / "child",
     )
     assert (ending.how, ending.code) == ("signal", signal.SIGSEGV)
-    assert ending.operator == "declared.crashes.default (crashes) for x[5, 3]"
+    assert ending.operator == "declared.crashes.default (crashes) for x of shape [5, 3]"
     (before,) = map(OperatorFinding.from_line, path.read_text().splitlines())
     assert (before.what, before.argument) == (Misbehavior.WRITES, "y")
 
@@ -230,7 +234,7 @@ def test_operator_that_kills_its_process_is_named_with_the_sizes(
 @pytest.mark.parametrize(
     ("call", "what", "said"),
     [
-        (OPS.behind, "strays", "it reads out of bounds, for x[4, 3]"),
+        (OPS.behind, "strays", "it reads out of bounds, for x of shape [4, 3]"),
         (OPS.half_filled, "unfilled", "computed from uninitialized memory"),
         (OPS.counting, "unsteady", "in each call with the same arguments"),
         (OPS.as_it_lies, "layout", "its tag flexible_layout allows compilers"),

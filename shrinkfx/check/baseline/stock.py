@@ -275,7 +275,7 @@ def _go_on(
     """Run the compiled program until the runs are enough."""
     max_runs = bounds.max_runs
     if not runs.are_enough(max_runs):
-        until = f"whether the failure is deterministic (up to {ENOUGH} failing runs)"
+        until = f"whether the failure is deterministic (at most {ENOUGH} failing runs)"
         often = (
             f"whether the program fails (up to {max_runs} runs{bounds.limit_phrase})"
         )

@@ -82,7 +82,7 @@ class _Naming:
         if old not in self._unexplained:
             return new
         self._unexplained.discard(old)
-        return f"{new} ({old} in the input program)"
+        return f"{new} (named {old} in the input program)"
 
 
 def anonymize_explanation(

@@ -91,7 +91,7 @@ def _for_pytorch(
             f"{strip_origins(explanation.inputs, explanation)}"
         )
     elif facts.kind is Kind.CHECK_INPUTS:
-        yield _REJECTED
+        yield _format_rejection(explanation)
     yield "### 🐛 Describe the bug"
     yield from _description(facts, explanation, script)
     yield "### Error logs"
@@ -104,6 +104,21 @@ _REJECTED = (
     "> **Check the inputs first.** The compiled program rejects an input. This is a "
     "bug in PyTorch only if the exported program accepts that input."
 )
+
+
+def _format_rejection(explanation: Explanation) -> str:
+    """Return the note on a rejected input, which says whether the input is at fault."""
+    refusal = explanation.chain.refusal if explanation.chain else None
+    symbols = refusal.symbols if refusal else ()
+    wrong = [symbol for symbol in symbols if symbol.is_out_of_range]
+    if not wrong:
+        return _REJECTED
+    declared = "; ".join(symbol.declaration for symbol in wrong)
+    return (
+        "> **Do not file this with PyTorch.** The compiled program is right to reject "
+        f"the input: the exported program declares {declared}. Pass an input within "
+        "the range, or export the program with a wider range."
+    )
 
 
 def _for_its_author(

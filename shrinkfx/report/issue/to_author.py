@@ -69,7 +69,7 @@ class IncorrectOperator:
     def expected(self) -> str:
         """The expected behavior of the operator."""
         if self.what == "fake kernel":
-            return "The operator returns what its fake kernel declares."
+            return "The fake kernel declares what the operator returns."
         return f"The {self.what} of the operator is correct."
 
     def place(self, facts: IssueFacts) -> str:
@@ -193,8 +193,8 @@ def format_reproduction(wrong: IncorrectOperator, script: str) -> Iterator[str]:
         return
     yield (
         "Insert these lines into the script below, after the assignment to "
-        f"`{pasted.below}`. While the {wrong.what} is wrong, they raise an error; "
-        "nothing is compiled."
+        f"`{pasted.below}`. As long as the {wrong.what} is wrong, they raise an error, "
+        "before anything is compiled."
     )
     yield f"```python\n{pasted.text}\n```"
     if wrong.mismatch is not None and (

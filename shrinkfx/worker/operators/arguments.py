@@ -54,13 +54,14 @@ def iter_tensor_arguments(
 def describe_call(target: Any, args: Sequence[Any], kwargs: Keywords) -> str:
     """Describe the arguments of a call: sizes of tensors, and short values.
 
-    ``for q[2, 8, 16], k[2, 8, 16], heads=2``: defaults are left out, as in the call.
+    ``for q of shape [2, 8], k of shape [2, 8], heads=2``: defaults are left out, as in
+    the call.
     """
     shapes, values = [], []
     for parameter, value in _given(target, args, kwargs):
         name, leaves = parameter.name, pytree.tree_leaves(value)
         tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
-        shapes += [f"{name}{list(tensor.shape)}" for tensor in tensors]
+        shapes += [f"{name} of shape {list(tensor.shape)}" for tensor in tensors]
         if not tensors:
             values.append(f"{name}={_value_in_words(value)}")
     more = ["..."] if len(shapes) > _NAMED else []
