@@ -39,7 +39,8 @@ class Option:
         never_empty: whether an empty value is refused on the command line.
         works_with_resume: whether the option may be given together with ``--resume``.
         common: whether ``--help`` shows the option; ``--help-all`` shows all options.
-        brief: a shorter phrase for ``--help``, if the option is common.
+            An option with a ``brief`` is common.
+        brief: a shorter phrase for ``--help``.
         read: converts the typed word to the value of the field; for a repeated option,
             it converts the list of words.
         check: raises ``UsageError`` if the value is invalid by itself.
@@ -89,6 +90,7 @@ def option(default: Any, **about: Any) -> Any:  # noqa: ANN401 - as ``field`` ha
     if choices := about.get("choices"):
         about["choices"] = tuple(map(str, choices))
         about.setdefault("check", make_choice_check(about["choices"]))
+    about.setdefault("common", "brief" in about)
     metadata = {_OPTION: Option(**about)}
     if isinstance(default, type):
         return field(default_factory=default, metadata=metadata)

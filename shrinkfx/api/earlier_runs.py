@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from shrinkfx.api.keyword_errors import api_function
-from shrinkfx.api.settings import add_required_variables
 from shrinkfx.api.validation import require_environment, require_valid_options
 from shrinkfx.check.preflight import require_script
 from shrinkfx.environments.choice import Agree, refuse
@@ -105,7 +104,7 @@ def retrieve(
         problem = " contains no digest; summary.json lists the other failures"
         raise UsageError(Flag("--candidate"), problem)
     candidate = find_candidate(Path(folder), digest, Path(model) if model else None)
-    options = add_required_variables(replace(candidate.options, command=command))
+    options = replace(candidate.options, command=command).with_required_variables()
     listener(RunStarted("candidate", str(options.model), str(folder)))
     return retrieve_from(replace(candidate, options=options), Path(folder), listener)
 

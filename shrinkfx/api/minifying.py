@@ -11,6 +11,7 @@ from shrinkfx.api.keyword_errors import api_function
 from shrinkfx.api.reducing import reduce
 from shrinkfx.api.validation import require_environment, require_valid_options
 from shrinkfx.events import Listener, NoteAdded
+from shrinkfx.flags import list_record_options
 from shrinkfx.intake.in_memory import ObjectInput, save_object
 from shrinkfx.options.options import Options, Reduction
 from shrinkfx.options.values import parse_kept_kinds
@@ -161,47 +162,27 @@ def minify(
         WorkerError: the worker, the process that imports torch, died;
             ``shrinkfx.api.resume`` continues the run.
     """
+    keywords = locals()  # each option has the name of its keyword
     source = ObjectInput(path, args, kwargs, dynamic_shapes)
     names = [preload] if isinstance(preload, (str, Path)) else preload
     chosen = [strategies] if isinstance(strategies, str) else strategies
+    converted = {
+        "inputs": Path(inputs) if inputs else None,
+        "preload": tuple(str(name) for name in names),
+        "inductor": dict(inductor or {}),
+        "environment": dict(environment or {}),
+        "gpus": tuple(gpus),
+        "out": Path(out) if out else None,
+        "strategies": None if chosen is None else tuple(chosen),
+        "keep": parse_kept_kinds(keep),
+    }
+    unchanged = {
+        each.name: keywords[each.name] for each in list_record_options(Options)
+    }
     options = Options(
-        model=source.path() if source.is_path else Path(),
-        until=until,
-        strict_kind=strict_kind,
-        match=match,
-        check=check,
-        inputs=Path(inputs) if inputs else None,
-        preload=tuple(str(name) for name in names),
-        run_code=run_code,
-        device=device,
-        backend=backend,
-        arch=arch,
-        probe=probe,
-        all_probes=all_probes,
-        inductor=dict(inductor or {}),
-        environment=dict(environment or {}),
-        build=build,
-        guard_pages=guard_pages,
-        sanitizer=sanitizer,
-        cuda_coredump=cuda_coredump,
-        timeout_s=timeout_s,
-        rtol=rtol,
-        atol=atol,
-        strict=strict,
-        baseline_runs=baseline_runs,
-        max_checks=max_checks,
-        max_minutes=max_minutes,
-        max_disk=max_disk,
-        jobs=jobs,
-        gpus=tuple(gpus),
-        out=Path(out) if out else None,
-        strategies=None if chosen is None else tuple(chosen),
-        keep=parse_kept_kinds(keep),
-        explain=explain,
-        no_explain=no_explain,
-        title=title,
-        anonymous=anonymous,
+        source.path() if source.is_path else Path(),
         command=command,
+        **{**unchanged, **converted},
     )
     try:
         with show_progress(listener, quiet=quiet) as shown:

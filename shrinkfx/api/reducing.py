@@ -12,7 +12,6 @@ from typing import TypeVar
 
 from shrinkfx.api.captures import make_teller
 from shrinkfx.api.keyword_errors import api_function, reword_errors
-from shrinkfx.api.settings import add_required_variables
 from shrinkfx.api.validation import (
     require_environment,
     require_files,
@@ -23,14 +22,14 @@ from shrinkfx.api.validation import (
 from shrinkfx.errors import NotReproducible, UsageError
 from shrinkfx.events import Listener, NoteAdded, RunStarted, ignore_event
 from shrinkfx.failure.signature import Kind
-from shrinkfx.flags import list_record_options, require_valid_values
+from shrinkfx.flags import require_valid_values
 from shrinkfx.intake.capture import script_capture
 from shrinkfx.intake.resolve_input import resolve_program, with_torch_compile
 from shrinkfx.options.options import Options, Reduction
-from shrinkfx.options.running import BudgetOptions
 from shrinkfx.options.values import REQUIRED_VARIABLES
 from shrinkfx.run.folder import JOURNAL, create_run_folder, load_options_to_resume
 from shrinkfx.run.pipeline import run
+from shrinkfx.run.recorded_options import BUDGET
 from shrinkfx.run.sweep.conclude import Swept
 from shrinkfx.run.sweep.pipeline import run_sweep
 from shrinkfx.wording import Flag
@@ -50,16 +49,9 @@ def reduce(options: Options, listener: Listener = ignore_event) -> Reduction:
     require_environment()
     require_valid_options(options)
     if options.inputs and options.inputs.suffix == ".py":
-        message = (
-            Flag("--inputs", stands="FILE.py"),
-            " is for ",
-            Flag("--dynamic-sweep"),
-        )
-        raise UsageError(*message, ": name a .pt")
-    with _load_dump(options, listener) as options:
-        require_files(options)
-        options = add_required_variables(options)
-        return _run_in_folder("reduce", _run_reduction, options, listener)
+        script, task = Flag("--inputs", stands="FILE.py"), Flag("--dynamic-sweep")
+        raise UsageError(script, " is for ", task, ": name a .pt")
+    return _load_and_run("reduce", _run_reduction, options, listener)
 
 
 @api_function
@@ -85,10 +77,7 @@ def sweep(options: Options, listener: Listener = ignore_event) -> Swept:
     require_environment()
     require_valid_options(options)
     require_valid_sweep(options)
-    with _load_dump(options, listener) as options:
-        require_files(options)
-        options = add_required_variables(options)
-        return _run_in_folder("sweep", run_sweep, options, listener)
+    return _load_and_run("sweep", run_sweep, options, listener)
 
 
 @api_function
@@ -146,15 +135,18 @@ def _run_reduction(options: Options, folder: Path, listener: Listener) -> Reduct
 RunResult = TypeVar("RunResult", Reduction, Swept)
 
 
-def _run_in_folder(
+def _load_and_run(
     task: str,
     work: Callable[[Options, Path, Listener], RunResult],
     options: Options,
     listener: Listener,
 ) -> RunResult:
-    with create_run_folder(options) as folder:
-        listener(RunStarted(task, str(options.model), str(folder)))
-        return work(options, folder, listener)
+    with _load_dump(options, listener) as options:
+        require_files(options)
+        options = options.with_required_variables()
+        with create_run_folder(options) as folder:
+            listener(RunStarted(task, str(options.model), str(folder)))
+            return work(options, folder, listener)
 
 
 @api_function
@@ -185,7 +177,7 @@ def reduce_found(
     if swept.target.found.missing_guard:  # found with input checks on
         environment = {**options.environment, **REQUIRED_VARIABLES[Kind.CHECK_INPUTS]}
         options = replace(options, environment=environment)
-    return run(add_required_variables(options), swept.folder, listener)
+    return run(options.with_required_variables(), swept.folder, listener)
 
 
 @api_function
@@ -230,9 +222,8 @@ def resume(
         StorageError: the disk is full, or the journal is damaged.
     """
     require_environment()
-    path = Path(model) if model else Path()
     changes = Options(
-        path,
+        Path(model or ""),
         max_checks=max_checks,
         max_minutes=max_minutes,
         max_disk=max_disk,
@@ -259,14 +250,10 @@ def _read_capture(folder: Path, changes: Options, listener: Listener) -> Options
     Returns:
         None if a reduction was started there, or if there is no capture.
     """
-    has_begun = os.path.isfile(folder / JOURNAL)
-    pending = (
-        None
-        if has_begun
-        else script_capture.read_pending_options(folder, make_teller(listener))
-    )
+    if os.path.isfile(folder / JOURNAL):
+        return None
+    pending = script_capture.read_pending_options(folder, make_teller(listener))
     if pending is None:
         return None
-    budget = {option.name for option in list_record_options(BudgetOptions)}
-    limits = {n: v for n, v in vars(changes).items() if n in budget and v is not None}
-    return add_required_variables(replace(pending, **limits))
+    limits = {name: getattr(changes, name) or getattr(pending, name) for name in BUDGET}
+    return replace(pending, **limits).with_required_variables()

@@ -75,13 +75,9 @@ def _require_valid_gpus(options: Options) -> None:
     if options.device == "cpu" or options.backend == Backend.INTERPRETER:
         raise UsageError(Flag("--gpus"), " only applies to CUDA devices: omit it")
     if options.device not in (None, "cuda", "cuda:0"):
-        raise UsageError(
-            Flag("--gpus"),
-            ", or ",
-            Flag("--device", options.device),
-            ": a check sees only its own GPU, as cuda:0; use ",
-            Flag("--device", "cuda"),
-        )
+        both = Flag("--gpus"), ", or ", Flag("--device", options.device)
+        reason = ": a check sees only its own GPU, as cuda:0; use "
+        raise UsageError(*both, reason, Flag("--device", "cuda"))
     if options.check is not None:
         command = ": a command (", Flag("--check"), ") chooses its own GPU"
         raise UsageError(Flag("--gpus"), *command)
@@ -109,10 +105,8 @@ def require_files(options: Options) -> None:
     """
     require_program(options.model, run_code=options.run_code)
     if options.check is not None and is_source_archive(options.model):
-        raise UsageError(
-            Flag("--check"),
-            " needs a .pt2, but torch.export.save rejects this program",
-        )
+        problem = " needs a .pt2, but torch.export.save rejects this program"
+        raise UsageError(Flag("--check"), problem)
     require_other_files(options)
 
 

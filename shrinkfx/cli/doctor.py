@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from shrinkfx.cli.interrupts import treat_sigterm_as_ctrl_c
+from shrinkfx.cli.streams import treat_sigterm_as_ctrl_c
 from shrinkfx.doctor.examination import ESSENTIAL, can_reduce, examine
 from shrinkfx.errors import ShrinkfxError
 from shrinkfx.protocol.descriptions import Row, Status
@@ -50,12 +50,8 @@ def main(words: Sequence[str]) -> int:
         print(f"shrinkfx doctor: {error}", file=sys.stderr)
         return 2
     if arguments.json:
-        table = {
-            "schema": SCHEMA,
-            "works": can_reduce(rows),
-            "rows": [*map(asdict, rows)],
-        }
-        print(json.dumps(table, indent=2))
+        table = {"schema": SCHEMA, "works": can_reduce(rows)}
+        print(json.dumps({**table, "rows": [*map(asdict, rows)]}, indent=2))
     else:
         print(_summarize_rows(rows))
     return 0 if can_reduce(rows) else 2
@@ -90,19 +86,13 @@ def _print(row: Row) -> None:
     """Print a row: the detail, and below it the cost and the remedy, if any."""
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
     column = max(40, width - _PART - _STATUS)
-    lines = [
-        line
-        for text in (row.detail, row.cost, row.remedy)
-        for line in _wrap_text(text, column)
-    ]
+    lines = []
+    for text in (row.detail, row.cost, row.remedy):
+        lines += textwrap.wrap(text, column, break_on_hyphens=False)
     first, *others = lines or [""]
     print(f"{row.part:{_PART}}{row.status:{_STATUS}}{first}".rstrip(), flush=True)
     for line in others:
         print(f"{'':{_PART + _STATUS}}{line}", flush=True)
-
-
-def _wrap_text(text: str, width: int) -> list[str]:
-    return textwrap.wrap(text, width, break_on_hyphens=False)
 
 
 def _summarize_rows(rows: Sequence[Row]) -> str:

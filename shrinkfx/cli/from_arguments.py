@@ -61,58 +61,34 @@ def refuse_with_resume(arguments: argparse.Namespace, folder: str) -> None:
         )
 
 
-def refuse_with_explain(arguments: argparse.Namespace) -> None:
-    """Refuse options that ``--explain DIR`` takes from the finished run.
-
-    Raises:
-        UsageError: such an option is given.
-    """
-    _refuse_with_task("explain", arguments, "uses the options of that run", "title")
-
-
-def refuse_with_report(arguments: argparse.Namespace) -> None:
-    """Refuse a program, and options that ``--report DIR`` does not use.
-
-    Raises:
-        UsageError: a program or such an option is given.
-    """
-    if arguments.model is not None:
-        raise UsageError("--report DIR reads the folder of a run: omit MODEL.pt2")
-    _refuse_with_task("report", arguments, "reads only the folder of a run")
+_TASKS = {
+    "explain": ("uses the options of that run", "title"),
+    "report": ("reads only the folder of a run",),
+    "candidate": ("uses the options of that run", "out"),
+    "list_runs": ("lists the runs in a folder and exits",),
+}
+"""For each task: its effect, for error messages, and the options that it uses."""
 
 
-def refuse_with_candidate(arguments: argparse.Namespace) -> None:
-    """Refuse options that ``--candidate`` takes from the run.
+def refuse_with_task(task: str, arguments: argparse.Namespace) -> None:
+    """Refuse a program, a command, and options that a task does not use.
 
-    Raises:
-        UsageError: such an option is given.
-    """
-    _refuse_with_task("candidate", arguments, "uses the options of that run", "out")
-
-
-def refuse_with_list(arguments: argparse.Namespace) -> None:
-    """Refuse a program, a command, and options that ``--list`` does not use.
+    Args:
+        task: the name of the task's option.
 
     Raises:
         UsageError: a program, a command or such an option is given.
     """
-    effect = "lists the runs in a folder and exits"
-    if arguments.model is not None:
-        raise UsageError(f"--list {effect}: omit {arguments.model}")
-    if arguments.command:
-        raise UsageError(f"--list {effect}: omit the command")
-    _refuse_with_task("list_runs", arguments, effect)
-
-
-def _refuse_with_task(
-    task: str, arguments: argparse.Namespace, effect: str, *others: str
-) -> None:
-    usable = {
-        task,
-        *others,
-        *(option.name for option in list_record_options(PrintOptions)),
-    }
+    effect, *others = _TASKS[task]
     (flag,) = (option.flag for option in list_options() if option.name == task)
+    if task == "report" and arguments.model is not None:
+        raise UsageError("--report DIR reads the folder of a run: omit MODEL.pt2")
+    if task == "list_runs" and arguments.model is not None:
+        raise UsageError(f"{flag} {effect}: omit {arguments.model}")
+    if task == "list_runs" and arguments.command:
+        raise UsageError(f"{flag} {effect}: omit the command")
+    printing = [option.name for option in list_record_options(PrintOptions)]
+    usable = {task, *others, *printing}
     for option in _list_given_options(arguments):
         if option.name not in usable:
             raise UsageError(f"{flag} {effect}: omit {option.flag}")

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import argparse
 import re
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TextIO
 
-from shrinkfx.cli.command import abbreviate_command, split_command_line
-from shrinkfx.cli.parser import list_flags_with_values, make_parser
+from shrinkfx.cli.parser import (
+    CAPTURE,
+    list_flags_with_values,
+    make_completion_script,
+    make_parser,
+)
 from shrinkfx.cli.streams import open_closed_streams, use_lenient_streams
 from shrinkfx.errors import ShrinkfxError
 from shrinkfx.system.used import ProcessState
@@ -47,10 +52,8 @@ def _main(typed: list[str], stdout: TextIO) -> int | None:
     options = parser.parse_args(tool_args)
     options.command = captured
     options.typed = shlex.join(["shrinkfx", *typed])
-    if options.list_strategies:
-        return _list_strategies()
-    if options.print_completion:
-        return _print_completion(options.print_completion)
+    if options.list_strategies or options.print_completion:
+        return _print_information(options)
     folders = options.resume, options.report, options.list_runs, options.candidate
     tasks = options.model, *folders
     if not options.capture and all(task is None for task in tasks):
@@ -78,24 +81,17 @@ def _doctor(words: list[str]) -> int:
     return doctor.main(words)
 
 
-def _list_strategies() -> int | None:
-    from shrinkfx.search.strategy import available
-
+def _print_information(options: argparse.Namespace) -> int | None:
+    """List the strategies, or print a completion script."""
     try:
-        strategies = available()
-    except ShrinkfxError as error:
-        print(f"shrinkfx: {error}", file=sys.stderr)
-        return error.exit_code
-    for name, strategy in strategies.items():
-        print(f"{name:20} {(strategy.__doc__ or '').strip().partition(chr(10))[0]}")
-    return None
+        if options.print_completion and not options.list_strategies:
+            print(make_completion_script(options.print_completion))
+            return None
+        from shrinkfx.search.strategy import available
 
-
-def _print_completion(shell: str) -> int | None:
-    from shrinkfx.cli.completion import make_completion_script
-
-    try:
-        print(make_completion_script(shell))
+        for name, strategy in available().items():
+            summary = (strategy.__doc__ or "").strip().partition("\n")[0]
+            print(f"{name:20} {summary}")
     except ShrinkfxError as error:
         print(f"shrinkfx: {error}", file=sys.stderr)
         return error.exit_code
@@ -105,3 +101,38 @@ def _print_completion(shell: str) -> int | None:
 def _shorten_paths(arguments: Sequence[str]) -> list[str]:
     """Shorten paths to file names, because a repro must not show local paths."""
     return [re.sub(r"[^\s=]*/", "", argument) for argument in arguments]
+
+
+def split_command_line(
+    arguments: Sequence[str], with_values: Collection[str]
+) -> tuple[list[str], list[str]]:
+    """Split the command line into shrinkfx's words and the command to capture.
+
+    The command begins after ``--``, or else with the first word after ``--capture``
+    that is neither an option nor the value of an option. All words after that belong
+    to the command.
+
+    Args:
+        with_values: flags that take a value, as typed.
+
+    Returns:
+        The words for shrinkfx, and the command; the command is empty without
+        ``--capture``.
+    """
+    words = list(arguments)
+    until_dashes = words[: words.index("--")] if "--" in words else words
+    if CAPTURE not in until_dashes:
+        return words, []
+    index = words.index(CAPTURE) + 1
+    while index < len(words) and words[index].startswith("-"):
+        if words[index] == "--":
+            return words[:index], words[index + 1 :]
+        index += 2 if words[index] in with_values else 1
+    return words[:index], words[index:]
+
+
+def abbreviate_command(command: Sequence[str]) -> list[str]:
+    """Abbreviate the arguments of a command, because users share the repro."""
+    shown = [word for word in command[:2] if "=" not in word]
+    words = ["--", *shown] if command else []
+    return [*words, "..."] if command[len(shown) :] else words

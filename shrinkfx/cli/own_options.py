@@ -23,7 +23,6 @@ class SweepOptions:
         help="compile the program once and run it at many sizes of its dynamic "
         "dims; report the failing sizes and the nearest passing sizes; with "
         "`--until`, reduce that failure at the failing sizes",
-        common=True,
         brief="find the sizes at which the program fails",
     )
 
@@ -38,7 +37,6 @@ class CaptureOptions:
         "it, and reduce that program",
         more="The command begins with the first word that is not an option; `--` "
         "may precede it. [What is captured](capture.md)",
-        common=True,
         brief="run the failing command that follows, and reduce the program that "
         "fails in it",
     )
@@ -66,7 +64,6 @@ class TaskOptions:
         more="[In full](#going-on)",
         never_empty=True,
         works_with_resume=True,
-        common=True,
         brief="continue an interrupted run",
     )
     candidate: str | None = option(
@@ -85,7 +82,6 @@ class TaskOptions:
         "program before and after, the search, each check",
         more="[In full](#the-report)",
         never_empty=True,
-        common=True,
         brief="regenerate `report.html` for an existing run",
     )
     verify: bool = option(
@@ -95,7 +91,6 @@ class TaskOptions:
         more="The repro runs in a [clean environment](#verification). Instead of "
         "REPRO.py, you may pass the folder of a run; shrinkfx then uses the repro in "
         "it",
-        common=True,
         brief="run a `repro.py` in an empty folder: does it fail?",
     )
     across: tuple[str, ...] = option(
@@ -173,7 +168,6 @@ class InformationOptions:
         "failures, their results, and whether they can be resumed; then exit",
         more="[What is listed](#runs-in-a-folder)",
         never_empty=True,
-        common=True,
         brief="list the runs in a folder (default: `shrinkfx-out`)",
     )
     print_completion: str | None = option(

@@ -12,7 +12,6 @@ from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
-from shrinkfx.cli.command import CAPTURE
 from shrinkfx.cli.own_options import (
     CaptureOptions,
     InformationOptions,
@@ -21,6 +20,7 @@ from shrinkfx.cli.own_options import (
     SweepOptions,
     TaskOptions,
 )
+from shrinkfx.errors import UsageError
 from shrinkfx.failure.signature import ANY, MEANING, UNTIL
 from shrinkfx.flags import Option, list_record_options, remove_markup
 from shrinkfx.options.failing import FailureOptions, ProgramOptions, TimeoutOptions
@@ -33,6 +33,8 @@ from shrinkfx.options.running import (
 )
 from shrinkfx.protocol.comparison import ComparisonOptions
 from shrinkfx.version import __version__
+
+CAPTURE = "--capture"
 
 GROUPS: tuple[tuple[str, tuple[type, ...]], ...] = (
     ("which failure", (FailureOptions, ComparisonOptions, TimeoutOptions)),
@@ -206,11 +208,8 @@ def _add_options(
         for option in list_record_options(record):
             if option.exclusive_group not in groups:
                 groups[option.exclusive_group] = group.add_mutually_exclusive_group()
-            _add(
-                groups[option.exclusive_group],
-                option,
-                _choose_help(option, everything=everything),
-            )
+            help_text = _choose_help(option, everything=everything)
+            _add(groups[option.exclusive_group], option, help_text)
 
 
 def _choose_help(option: Option, *, everything: bool) -> str:
@@ -265,3 +264,36 @@ def _make_tables() -> str:
     for code, text in EXIT_CODES.items():
         lines.append(textwrap.fill(f"  {code}  {text}", 78, subsequent_indent="     "))
     return "\n".join(lines)
+
+
+_FOLDERS = {"DIR", "FOLDER"}
+_FILES = {"FILE", "MODULE|FILE", "MODEL.pt2", "PYTHON"}
+"""Metavars of the options whose values are paths."""
+
+
+def make_completion_script(shell: str) -> str:
+    """Return the script of ``shtab`` that makes a shell complete options and values.
+
+    Raises:
+        UsageError: ``shtab`` is not installed.
+    """
+    try:
+        import shtab
+    except ImportError as error:
+        raise UsageError(
+            "--print-completion needs shtab, which is not installed: "
+            "pip install 'shrinkfx[completion]'"
+        ) from error
+    parser = make_parser()
+    for action in parser._actions:
+        if action.metavar in _FOLDERS:
+            action.complete = shtab.DIRECTORY  # type: ignore[attr-defined]
+        elif action.metavar in _FILES:
+            action.complete = shtab.FILE  # type: ignore[attr-defined]
+        # The parser itself does not check the values of these options.
+        elif action.dest == "until":
+            action.choices = UNTIL
+        elif isinstance(action.metavar, str) and "|" in action.metavar:
+            action.choices = action.metavar.split("|")
+    written: str = shtab.complete(parser, shell=shell)
+    return written

@@ -10,7 +10,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import TextIO
@@ -21,15 +21,11 @@ from shrinkfx.cli.from_arguments import (
     read_options,
     read_record,
     refuse_empty_values,
-    refuse_with_candidate,
-    refuse_with_explain,
-    refuse_with_list,
-    refuse_with_report,
     refuse_with_resume,
+    refuse_with_task,
 )
-from shrinkfx.cli.interrupts import treat_sigterm_as_ctrl_c
 from shrinkfx.cli.own_options import CaptureOptions
-from shrinkfx.cli.streams import redirect_to_devnull
+from shrinkfx.cli.streams import redirect_to_devnull, treat_sigterm_as_ctrl_c
 from shrinkfx.errors import (
     REPORT_BUG,
     Finished,
@@ -85,7 +81,7 @@ def _run_task(arguments: argparse.Namespace, command: str, emit: Listener) -> Ru
 
     try:
         with contextlib.closing(shown), treat_sigterm_as_ctrl_c():
-            finish = _start_task(arguments, command, listener, shown)
+            finish = _Task(arguments, command, listener, shown).start()
         return finish()
     except Finished as error:
         print(f"shrinkfx: {error.words}", file=sys.stderr)
@@ -115,134 +111,129 @@ def _print_error(message: str, error: BaseException) -> None:
         print(f"if this error happens again: {REPORT_BUG}", file=sys.stderr)
 
 
-def _start_task(
-    arguments: argparse.Namespace,
-    command: str,
-    listener: Listener,
-    shown: Quiet,
-) -> Callable[[], RunEnded]:
-    """Do the task, and return a function that prints its result.
+Finish = Callable[[], RunEnded]
+"""Prints the result of a task, and returns its final event."""
 
-    The caller prints the result after it has removed the live line.
+
+@dataclass(frozen=True)
+class _Task:
+    """The task that the arguments select.
+
+    Each method does a task, and returns a function that prints its result. The caller
+    prints the result after it has removed the live line.
     """
-    refuse_empty_values(arguments)
-    show_sweep = partial(_print_sweep_first, shown)
-    if arguments.list_runs:
-        refuse_with_list(arguments)
-        return partial(task_output.print_runs, Path(arguments.list_runs))
-    refuse_with_capture(arguments)
-    if arguments.resume:
-        return _resume(arguments, listener, show_sweep)
-    if arguments.candidate:
-        return _retrieve(arguments, command, listener)
-    if arguments.report:
-        refuse_with_report(arguments)
-        return partial(task_output.print_report, api.report(arguments.report, listener))
-    if arguments.explain and is_run_to_explain(arguments):
-        refuse_with_explain(arguments)
-        explained = api.explain(arguments.model, listener, title=arguments.title)
-        return partial(task_output.print_explanation, explained)
-    options = read_options(arguments, command)
-    if arguments.verify:
-        return _verify(arguments, options, listener, shown)
-    for option in ("across", "torch", "yes"):
-        if getattr(arguments, option):
-            advice = "use shrinkfx verify repro.py"
-            raise UsageError(f"--{option} works only with a repro: {advice}")
-    if is_run_to_resume(arguments):
-        return _resume(arguments, listener, show_sweep)
-    if uses_capture(arguments):
-        with find_captured_program(arguments, options, listener) as options:
-            return _start_run(arguments, options, listener, show_sweep)
-    return _start_run(arguments, options, listener, show_sweep)
 
+    arguments: argparse.Namespace
+    command: str
+    listener: Listener
+    shown: Quiet
 
-def _start_run(
-    arguments: argparse.Namespace,
-    options: api.Options,
-    listener: Listener,
-    show_sweep: Callable[[api.Swept], None],
-) -> Callable[[], RunEnded]:
-    everything = arguments.verbose or arguments.explain
-    show = partial(
-        task_output.print_reduction, everything=everything, until=arguments.until
-    )
-    if not options.sweeping:
-        return partial(show, api.reduce(options, listener))
-    with api.taken_in(options, listener) as options:
-        swept = api.sweep(options, listener)
-        if not swept.goes_on:
-            return partial(task_output.print_sweep, swept)
-        show_sweep(swept)
-        return partial(show, api.reduce_found(options, swept, listener))
+    def start(self) -> Finish:
+        arguments, listener = self.arguments, self.listener
+        refuse_empty_values(arguments)
+        if arguments.list_runs:
+            refuse_with_task("list_runs", arguments)
+            return partial(task_output.print_runs, Path(arguments.list_runs))
+        refuse_with_capture(arguments)
+        if arguments.resume:
+            return self._resume()
+        if arguments.candidate:
+            return self._retrieve()
+        if arguments.report:
+            refuse_with_task("report", arguments)
+            page = api.report(arguments.report, listener)
+            return partial(task_output.print_report, page)
+        if arguments.explain and is_run_to_explain(arguments):
+            refuse_with_task("explain", arguments)
+            explained = api.explain(arguments.model, listener, title=arguments.title)
+            return partial(task_output.print_explanation, explained)
+        options = read_options(arguments, self.command)
+        if arguments.verify:
+            return self._verify(options)
+        for option in ("across", "torch", "yes"):
+            if getattr(arguments, option):
+                advice = "use shrinkfx verify repro.py"
+                raise UsageError(f"--{option} works only with a repro: {advice}")
+        if is_run_to_resume(arguments):
+            return self._resume()
+        if uses_capture(arguments):
+            with find_captured_program(arguments, options, listener) as options:
+                return self._start_run(options)
+        return self._start_run(options)
 
-
-def _verify(
-    arguments: argparse.Namespace,
-    options: api.Options,
-    listener: Listener,
-    shown: Quiet,
-) -> Callable[[], RunEnded]:
-    if arguments.yes and not arguments.torch:
-        raise UsageError("--yes needs --torch: add --torch, or omit --yes")
-
-    def agree(words: str) -> bool:
-        shown.close()
-        if arguments.yes:
-            listener(NoteAdded(words))
-            return True
-        if not sys.stdin.isatty():
-            return api.refuse(words)
-        print(f"{words}\ninstall? [y/N] ", end="", file=sys.stderr, flush=True)
-        return sys.stdin.readline().strip().lower() in ("y", "yes")
-
-    across, torch = arguments.across, arguments.torch or ""
-    confirmed = api.verify(options, listener, across=across, torch=torch, agree=agree)
-    return partial(task_output.print_verification, confirmed)
-
-
-def _retrieve(
-    arguments: argparse.Namespace, command: str, listener: Listener
-) -> Callable[[], RunEnded]:
-    """Write a candidate of a run, whose folder is ``--out`` or the only argument."""
-    refuse_with_candidate(arguments)
-    digest, folder, model = arguments.candidate, arguments.out, arguments.model
-    if folder is None and model is not None and not os.path.isfile(model):
-        folder, model = model, None
-    if folder is None:
-        raise UsageError(
-            f"--candidate {digest} needs the folder of the run that tested this "
-            f"candidate: shrinkfx --candidate {digest} --out DIR"
+    def _start_run(self, options: api.Options) -> Finish:
+        show = partial(
+            task_output.print_reduction,
+            everything=self.arguments.verbose or self.arguments.explain,
+            until=self.arguments.until,
         )
-    return partial(
-        task_output.print_candidate,
-        api.retrieve(folder, digest, listener, model=model, command=command),
-    )
+        if not options.sweeping:
+            return partial(show, api.reduce(options, self.listener))
+        with api.taken_in(options, self.listener) as options:
+            swept = api.sweep(options, self.listener)
+            if not swept.goes_on:
+                return partial(task_output.print_sweep, swept)
+            self._print_sweep_first(swept)
+            return partial(show, api.reduce_found(options, swept, self.listener))
 
+    def _verify(self, options: api.Options) -> Finish:
+        arguments, listener = self.arguments, self.listener
+        if arguments.yes and not arguments.torch:
+            raise UsageError("--yes needs --torch: add --torch, or omit --yes")
 
-def _resume(
-    arguments: argparse.Namespace,
-    listener: Listener,
-    show_sweep: Callable[[api.Swept], None],
-) -> Callable[[], RunEnded]:
-    folder = arguments.resume or arguments.model
-    refuse_with_resume(arguments, folder)
-    result = api.resume(
-        folder,
-        model=arguments.model if arguments.resume else None,
-        **vars(read_record(BudgetOptions, arguments)),
-        swept=show_sweep,
-        listener=listener,
-    )
-    if isinstance(result, api.Swept):
-        return partial(task_output.print_sweep, result)
-    return partial(task_output.print_reduction, result, everything=arguments.verbose)
+        def agree(words: str) -> bool:
+            self.shown.close()
+            if arguments.yes:
+                listener(NoteAdded(words))
+                return True
+            if not sys.stdin.isatty():
+                return api.refuse(words)
+            print(f"{words}\ninstall? [y/N] ", end="", file=sys.stderr, flush=True)
+            return sys.stdin.readline().strip().lower() in ("y", "yes")
 
+        across, torch = arguments.across, arguments.torch or ""
+        confirmed = api.verify(
+            options, listener, across=across, torch=torch, agree=agree
+        )
+        return partial(task_output.print_verification, confirmed)
 
-def _print_sweep_first(shown: Quiet, swept: api.Swept) -> None:
-    """Print the result of a sweep before a reduction follows it."""
-    shown.close()
-    task_output.print_sweep(swept)
+    def _retrieve(self) -> Finish:
+        """Write a candidate; the run is in ``--out`` or in the only argument."""
+        refuse_with_task("candidate", self.arguments)
+        digest, model = self.arguments.candidate, self.arguments.model
+        folder = self.arguments.out
+        if folder is None and model is not None and not os.path.isfile(model):
+            folder, model = model, None
+        if folder is None:
+            raise UsageError(
+                f"--candidate {digest} needs the folder of the run that tested this "
+                f"candidate: shrinkfx --candidate {digest} --out DIR"
+            )
+        retrieved = api.retrieve(
+            folder, digest, self.listener, model=model, command=self.command
+        )
+        return partial(task_output.print_candidate, retrieved)
+
+    def _resume(self) -> Finish:
+        arguments = self.arguments
+        folder = arguments.resume or arguments.model
+        refuse_with_resume(arguments, folder)
+        result = api.resume(
+            folder,
+            model=arguments.model if arguments.resume else None,
+            **vars(read_record(BudgetOptions, arguments)),
+            swept=self._print_sweep_first,
+            listener=self.listener,
+        )
+        if isinstance(result, api.Swept):
+            return partial(task_output.print_sweep, result)
+        everything = arguments.verbose
+        return partial(task_output.print_reduction, result, everything=everything)
+
+    def _print_sweep_first(self, swept: api.Swept) -> None:
+        """Print the result of a sweep before a reduction follows it."""
+        self.shown.close()
+        task_output.print_sweep(swept)
 
 
 def _choose_listener(options: argparse.Namespace) -> Quiet:
@@ -405,19 +396,16 @@ def find_captured_program(
             error.add_note(f"to repeat this run: {arguments.typed}")
             raise
         except NothingToReduce as error:
-            for hint in _describe_misplaced_options(arguments.command):
-                error.add_note(hint)
+            if misplaced := _list_misplaced_options(arguments.command):
+                error.add_note(
+                    f"the script received {', '.join(misplaced)}: options of shrinkfx "
+                    "belong between --capture and the command"
+                )
             raise
         yield captured
 
 
-def _describe_misplaced_options(command: Sequence[str]) -> list[str]:
-    """Describe options of shrinkfx among the arguments of the script, as a hint."""
+def _list_misplaced_options(command: Sequence[str]) -> list[str]:
+    """List the options of shrinkfx among the arguments of the script."""
     flags = {flag for option in parser.list_options() for flag in option.flags}
-    wrong = [word for word in command[1:] if word.partition("=")[0] in flags]
-    if not wrong:
-        return []
-    return [
-        f"the script received {', '.join(wrong)}: options of shrinkfx belong between "
-        "--capture and the command"
-    ]
+    return [word for word in command[1:] if word.partition("=")[0] in flags]

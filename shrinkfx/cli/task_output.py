@@ -15,7 +15,7 @@ from shrinkfx import api
 from shrinkfx.api import Run, State
 from shrinkfx.errors import Finished
 from shrinkfx.events import RunEnded
-from shrinkfx.options.reduction_result import render_result_lines as ending
+from shrinkfx.options.reduction_result import render_result_lines, shorten_text
 
 
 def print_runs(folder: Path) -> RunEnded:
@@ -59,9 +59,8 @@ def print_finished_run(error: Finished) -> RunEnded:
     again = shlex.quote(str(past.again))
     print(f"report:   to regenerate the report: shrinkfx --report {folder}")
     if past.came is not None:
-        print(
-            f"explain:  for the full root-cause analysis: shrinkfx --explain {folder}"
-        )
+        full = "for the full root-cause analysis"
+        print(f"explain:  {full}: shrinkfx --explain {folder}")
     print(f"new run:  to reduce the same program again: shrinkfx {again}")
     return replace(end, result={**(end.result or {}), "folder": error.folder})
 
@@ -86,12 +85,9 @@ def print_verification(confirmed: api.Confirmed) -> RunEnded:
     as_stated = " as its header states" if expected else ""
     on = f" on torch {confirmed.torch}, in this interpreter" if confirmed.across else ""
     print(f"it {'fails' if confirmed.fails else 'does not fail'}{as_stated}{on}")
-    result: dict[str, Any] = {
-        "expected": expected,
-        "seen": confirmed.seen,
-    }
-    for row in confirmed.across:
-        result.setdefault("across", []).append(vars(row))
+    result: dict[str, Any] = {"expected": expected, "seen": confirmed.seen}
+    if confirmed.across:
+        result["across"] = [*map(vars, confirmed.across)]
     if (table := confirmed.versions) is not None:
         print("across versions:")
         for run in table.runs:
@@ -106,9 +102,8 @@ def print_verification(confirmed: api.Confirmed) -> RunEnded:
             "reuses the environments."
         )
         return RunEnded("interrupted", 4, result=result)
-    if confirmed.fails:
-        return RunEnded("fails", 0, result=result)
-    return RunEnded("passes", 3, result=result)
+    status, code = ("fails", 0) if confirmed.fails else ("passes", 3)
+    return RunEnded(status, code, result=result)
 
 
 def print_sweep(swept: api.Swept) -> RunEnded:
@@ -123,18 +118,15 @@ def print_sweep(swept: api.Swept) -> RunEnded:
     print(f"folder:   {swept.folder}")
     if swept.to_go_on:
         print(f"next:     {swept.to_go_on}")
-    result = {
-        "examples": counts,
-        "findings": swept.report["findings"],
-        "folder": str(swept.folder),
-    }
+    result = {"examples": counts, "findings": swept.report["findings"]}
+    result["folder"] = str(swept.folder)
     return RunEnded(swept.status, swept.exit_code, result=result)
 
 
 def print_reduction(
     reduction: api.Reduction, *, everything: bool, until: str | None = None
 ) -> RunEnded:
-    for line in ending(reduction, everything=everything, until=until):
+    for line in render_result_lines(reduction, everything=everything, until=until):
         print(line)
     runs, failed = reduction.verified
     before, after = reduction.operators
@@ -218,18 +210,11 @@ def _format_table(rows: Sequence[Sequence[str]], width: int) -> Iterator[str]:
     wide = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for column in _CUT_FIRST:
         too_wide = sum(wide) + 2 * (len(wide) - 1) - width
-        wide[column] = min(
-            wide[column], max(_MIN_WIDTH, wide[column] - max(0, too_wide))
-        )
+        narrow = max(_MIN_WIDTH, wide[column] - max(0, too_wide))
+        wide[column] = min(wide[column], narrow)
     for row in rows:
-        cells = [
-            _shorten_text(text, size) for text, size in zip(row, wide, strict=True)
-        ]
-        for column, size in enumerate(wide):
+        cells = []
+        for column, (text, size) in enumerate(zip(row, wide, strict=True)):
             align = str.rjust if column in _NUMBERS else str.ljust
-            cells[column] = align(cells[column], size)
+            cells.append(align(shorten_text(text, size), size))
         yield "  ".join(cells).rstrip()
-
-
-def _shorten_text(text: str, size: int) -> str:
-    return text if len(text) <= size else f"{text[: size - 3]}..."

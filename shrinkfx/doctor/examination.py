@@ -21,16 +21,9 @@ from shrinkfx.errors import (
 from shrinkfx.protocol.descriptions import Row
 from shrinkfx.system import scratch
 
-ESSENTIAL = tuple(
-    part.name
-    for part in (
-        parts.TORCH,
-        parts.COMPILER,
-        parts.WORKER,
-        parts.AOTI,
-        parts.VERIFICATION,
-    )
-)
+_FIRST = parts.TORCH.name, parts.COMPILER.name
+_NEEDS = (*_FIRST, parts.WORKER.name)
+ESSENTIAL = (*_NEEDS, parts.AOTI.name, parts.VERIFICATION.name)
 """Parts that every run of a CPU program needs."""
 
 
@@ -99,14 +92,12 @@ def _stages(program: Path) -> Iterator[Sequence[Trial]]:
         Trial(parts.PAGE, probes.probe_report_page),
         Trial(parts.TLPARSE, probes.probe_tlparse),
     )
-    first = parts.TORCH.name, parts.COMPILER.name
     others = parts.GUARD_PAGES, *parts.INSPECTED
-    yield (Trial(parts.WORKER, of(probes.probe_worker), first, others),)
-    needs = (*first, parts.WORKER.name)
-    for_cuda = (*needs, "Triton", "ptxas")
+    yield (Trial(parts.WORKER, of(probes.probe_worker), _FIRST, others),)
+    for_cuda = (*_NEEDS, "Triton", "ptxas")
     yield (
-        Trial(parts.AOTI, of(probes.probe_aotinductor), needs, [parts.FAST_BUILD]),
-        Trial(parts.VERIFICATION, of(probes.probe_verification), needs),
+        Trial(parts.AOTI, of(probes.probe_aotinductor), _NEEDS, [parts.FAST_BUILD]),
+        Trial(parts.VERIFICATION, of(probes.probe_verification), _NEEDS),
         Trial(parts.INTERPRETER, of(probes.probe_interpreter), for_cuda),
         Trial(parts.ON_GPU, of(probes.probe_gpu), (*for_cuda, "GPU")),
     )

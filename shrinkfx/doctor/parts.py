@@ -81,11 +81,6 @@ TLPARSE = Part(
     "--explain leaves out tlparse's report of the compilation trace.",
     f"Run {sys.executable} -m pip install tlparse.",
 )
-INSPECTED = tuple(
-    Part(name, "", "")
-    for name in (
-        *("Triton", "ptxas", "GPU"),
-        *("compute-sanitizer", "private names of PyTorch"),
-    )
-)
+_NAMES = ("Triton", "ptxas", "GPU", "compute-sanitizer", "private names of PyTorch")
+INSPECTED = tuple(Part(name, "", "") for name in _NAMES)
 """Parts that only the worker can test; it writes their costs and remedies itself."""

@@ -55,23 +55,16 @@ def list_versions() -> list[Row]:
     """List the versions of shrinkfx and Python, and the platform."""
     python = f"{platform.python_version()}, {sys.executable}"
     machine = f"{platform.system()} {platform.machine()}, {platform.release()}"
-    return [
-        Row(
-            "shrinkfx", Status.WORKS, f"{__version__}, {Path(shrinkfx.__file__).parent}"
-        ),
-        Row("Python", Status.WORKS, python),
-        Row("platform", Status.WORKS, machine),
-    ]
+    tool = f"{__version__}, {Path(shrinkfx.__file__).parent}"
+    rows = (("shrinkfx", tool), ("Python", python), ("platform", machine))
+    return [Row(name, Status.WORKS, detail) for name, detail in rows]
 
 
 def probe_torch() -> list[Row]:
     """Start a worker that imports torch and does nothing else."""
     if find_spec("torch") is None:
-        return [
-            parts.TORCH.missing(
-                f"the module torch is not installed for {sys.executable}"
-            )
-        ]
+        problem = f"the module torch is not installed for {sys.executable}"
+        return [parts.TORCH.missing(problem)]
     with Server(command=(*WORKER, "--versions"), start_timeout_s=_START_S) as server:
         version = server.ready.versions["torch"]
     return [parts.TORCH.works(f"{version}, {how_tested(version)}")]
@@ -129,9 +122,9 @@ def probe_aotinductor(program: Path) -> list[Row]:
     with Server(model=program, start_timeout_s=_START_S) as server:
         client = CheckClient(server, _limits(), CheckOptions(build=Build.FAST))
         seen, _ = client.run_input_program()
-        stock = (
-            seen if seen.passed else client.with_stock_build().run_input_program()[0]
-        )
+        stock = seen
+        if not seen.passed:
+            stock, _ = client.with_stock_build().run_input_program()
     if not stock.passed:
         fast = parts.FAST_BUILD.not_tried(parts.AOTI.name)
         return [parts.AOTI.broken(_message(stock)), fast]
@@ -142,10 +135,8 @@ def probe_aotinductor(program: Path) -> list[Row]:
         fell_back = f"not used: {cut_text(', '.join(reasons), _MAX_MESSAGE_CHARACTERS)}"
         return [works, parts.FAST_BUILD.broken(fell_back)]
     if seen is not stock:
-        return [
-            works,
-            parts.FAST_BUILD.broken(f"fails only in the fast build: {_message(seen)}"),
-        ]
+        only_fast = f"fails only in the fast build: {_message(seen)}"
+        return [works, parts.FAST_BUILD.broken(only_fast)]
     return [works, parts.FAST_BUILD.works("the AOTInductor check used it")]
 
 
@@ -189,9 +180,8 @@ def probe_gpu(program: Path) -> list[Row]:
     with _server_for_cuda(program, Backend.AOTI) as server:
         seen, _ = CheckClient(server, _limits()).run_input_program()
         _require_pass("AOTInductor", seen)
-        return [
-            parts.ON_GPU.works(f"compiles and runs the program on {server.ready.gpu}")
-        ]
+        detail = f"compiles and runs the program on {server.ready.gpu}"
+        return [parts.ON_GPU.works(detail)]
 
 
 def _server_for_cuda(program: Path, backend: Backend) -> Server:
@@ -212,9 +202,8 @@ def probe_tlparse() -> list[Row]:
     """Find tlparse and its version."""
     path = find_tlparse()
     if path is None:
-        return [
-            parts.TLPARSE.missing("not in the folder of Python and not on the PATH")
-        ]
+        problem = "not in the folder of Python and not on the PATH"
+        return [parts.TLPARSE.missing(problem)]
     return [parts.TLPARSE.works(f"{_output_of([path, '--version'])}, {path}")]
 
 
@@ -238,10 +227,8 @@ def _message(seen: Observation) -> str:
 
 def _describe_ending(ending: Ending) -> str:
     """Describe the end of a child that returned no answer."""
-    if ending.raised:
-        return cut_text(
-            f"{ending.raised.type}: {ending.raised.message}", _MAX_MESSAGE_CHARACTERS
-        )
+    if raised := ending.raised:
+        return cut_text(f"{raised.type}: {raised.message}", _MAX_MESSAGE_CHARACTERS)
     return f"it ended with {ending.how} {ending.code} in stage {ending.stage}"
 
 

@@ -2,8 +2,8 @@
 
 Each record is a group of the help, or a part of one. ``help`` is Markdown:
 ``--help-all`` shows it without the markup, and ``docs/reference.md`` shows it with the
-markup, followed by ``more``. ``--help`` shows only the options with ``common=True``, by
-their ``brief`` text if they have one. ``flags.Option`` documents the other attributes.
+markup, followed by ``more``. ``--help`` shows only the options with a ``brief`` text,
+and those with ``common=True``. ``flags.Option`` documents the other attributes.
 """
 
 from __future__ import annotations
@@ -44,7 +44,6 @@ class FailureOptions:
         help="kind of failure to reduce ([below](#kinds-of-failure)); default: the "
         "failure that the baseline shows",
         check=check_failure_kind,
-        common=True,
         brief="kind of failure; default: what the program shows",
     )
     strict_kind: bool = option(
@@ -66,7 +65,6 @@ class FailureOptions:
         "inputs (a tuple saved with `torch.save`); exit code 0: still fails, 125: "
         "cannot tell, other: does not fail",
         more="The program accepts the tuple as `program(*inputs)`",
-        common=True,
         brief="test command: exit code 0 if the `.pt2` at `{}` fails",
     )
     baseline_runs: int | None = option(
@@ -123,7 +121,6 @@ class TimeoutOptions:
         "smallest failing one gets the initial limit. A sweep has a default of 1 "
         "minute, and `--verify` of 10 minutes. [What counts](#time-limits)",
         check=require_above_zero,
-        common=True,
         brief="time limit per check in seconds (for hangs)",
     )
 
@@ -141,7 +138,6 @@ class ProgramOptions:
         "`.py` with a function `inputs(**sizes)`",
         never_empty=True,
         read=Path,
-        common=True,
         brief="failing inputs, if not those in the `.pt2`",
     )
     preload: tuple[str, ...] = option(
@@ -151,7 +147,6 @@ class ProgramOptions:
         repeated=True,
         never_empty=True,
         read=tuple,
-        common=True,
         brief="module with custom operators; may be repeated",
     )
     run_code: bool = option(
@@ -171,7 +166,6 @@ class ProgramOptions:
         "CPU",
         never_empty=True,
         check=check_device,
-        common=True,
         brief="move the program there (`cuda`: also without a GPU)",
     )
     gpus: tuple[str, ...] = option(
@@ -220,7 +214,6 @@ class ProgramOptions:
         help="Inductor option of the failing run; may be repeated",
         repeated=True,
         read=parse_inductor_options,
-        common=True,
         brief="Inductor option of the failing run; may be repeated",
     )
     environment: Mapping[str, str] = option(
@@ -236,6 +229,5 @@ class ProgramOptions:
         "only tests whether the former is set, not its value",
         repeated=True,
         read=parse_variables,
-        common=True,
         brief="environment variable of that run; may be repeated",
     )

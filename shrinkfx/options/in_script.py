@@ -72,13 +72,9 @@ class ScriptFailure(Message):
         """
         if seen.stage not in _IMPOSSIBLE_STAGES[self.failed]:
             return
-        silent = (
-            [_SILENT_ERROR_ADVICE]
-            if self.died and self.failed is FailedStep.CALL
-            else []
-        )
-        until = MessageText(
-            "to reduce the failure seen here: ", Flag("--until", seen.kind.value)
-        )
-        advice = MessageText.lines([*lacking, *silent, until])
-        raise FailsDifferently(self.message, str(seen), advice)
+        advice = [*lacking]
+        if self.died and self.failed is FailedStep.CALL:
+            advice.append(_SILENT_ERROR_ADVICE)
+        until = Flag("--until", seen.kind.value)
+        advice.append(MessageText("to reduce the failure seen here: ", until))
+        raise FailsDifferently(self.message, str(seen), MessageText.lines(advice))

@@ -1,4 +1,4 @@
-"""The record of all options of a run.
+"""The record of all options of a run, as JSON and as a shell command.
 
 To add an option, add a field to the record of its group in ``options/failing.py`` or
 ``options/running.py``, or to ``ComparisonOptions`` in ``protocol/comparison.py`` if the
@@ -12,11 +12,13 @@ reports missing parts.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+import shlex
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Self, get_type_hints
 
+from shrinkfx.flags import Option, list_record_options
 from shrinkfx.options.failing import FailureOptions, ProgramOptions, TimeoutOptions
 from shrinkfx.options.in_script import ScriptFailure
 from shrinkfx.options.reduction_result import Reduction
@@ -27,11 +29,12 @@ from shrinkfx.options.running import (
     SearchOptions,
     Sweeping,
 )
+from shrinkfx.options.values import REQUIRED_VARIABLES
 from shrinkfx.protocol.comparison import ComparisonOptions
 from shrinkfx.protocol.record import read_value
 from shrinkfx.protocol.requests import CheckOptions
 
-__all__ = ["Options", "Reduction", "Sweeping"]
+__all__ = ["Options", "Reduction", "Sweeping", "format_command"]
 
 
 _COMPARISON = [f.name for f in fields(ComparisonOptions)]
@@ -106,6 +109,11 @@ class Options(
         settings = {name: getattr(self, name) for name in _COMPARISON}
         return replace(checks, **settings)
 
+    def with_required_variables(self) -> Self:
+        """Set the variables that ``until`` needs, unless the user has set them."""
+        variables = REQUIRED_VARIABLES.get(self.until, {})
+        return replace(self, environment={**variables, **self.environment})
+
     @property
     def budget(self) -> tuple[int | None, float | None]:
         return self.max_checks, self.max_minutes
@@ -131,3 +139,43 @@ class Options(
         """Read the options from the JSON of ``to_json``."""
         hints = get_type_hints(cls)
         return cls(**{name: read_value(hints[name], data[name]) for name in data})
+
+
+def format_command(options: Options) -> str:
+    """Return the command that starts a run with these options.
+
+    For a sweep, the command reduces the program without the sweep.
+    """
+    defaults, words = Options(Path()), ["shrinkfx", str(options.model)]
+    for option in list_record_options(Options):
+        value = getattr(options, option.name)
+        if value != getattr(defaults, option.name):
+            words += _format_option(option, value)
+    return shlex.join(words)
+
+
+def _format_option(option: Option, value: Any) -> Iterator[str]:  # noqa: ANN401 - any field's
+    """Yield the flag, and the text that the parser reads as this value."""
+    if option.takes is bool:
+        yield option.flag
+        return
+    if isinstance(value, Mapping):
+        texts = [_format_pair(option, *pair) for pair in value.items()]
+    elif isinstance(value, tuple):
+        texts = [*value] if option.repeated else [",".join(value)]
+    else:
+        texts = [str(value)]
+    for text in texts:
+        yield from (option.flag, text)
+
+
+def _format_pair(option: Option, name: str, value: object) -> str:
+    """Return ``KEY=VALUE``.
+
+    The value is quoted if the option would read it differently without quotes, for
+    example a string that looks like a number.
+    """
+    text = f"{name}={value}"
+    return (
+        text if option.convert_value([text]) == {name: value} else f"{name}={value!r}"
+    )

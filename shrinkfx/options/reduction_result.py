@@ -143,10 +143,9 @@ def render_result_lines(
     sizes = f"{_STATUS_TEXTS[reduction.status]} from {before} to {after} {_noun(after)}"
     yield f"result:   {sizes}, {minimal}; {spent}"
     if reduction.minimal:
-        for why, kinds in group_untested_kinds(
-            reduction.summary.get("minimal_by_kind", {})
-        ).items():
-            yield f"skipped:  {', '.join(kinds)} ({_shorten_text(why)})"
+        untested = reduction.summary.get("minimal_by_kind", {})
+        for why, kinds in group_untested_kinds(untested).items():
+            yield f"skipped:  {', '.join(kinds)} ({shorten_text(why)})"
     yield f"failure:  {short_kernels(str(reduction.seen))}"
     wanted = until or reduction.signature.kind
     if why := explain_other_kind(wanted, reduction.seen.kind):
@@ -187,7 +186,7 @@ def _render_other_failures(
         get = f"shrinkfx --candidate {each['candidate']} --out {folder}"
         yield (
             f"other failures: {each['kind']} {Stage(each['stage']).place}: "
-            f"{_shorten_text(text)} ({each['operators']} {_noun(each['operators'])}; "
+            f"{shorten_text(text)} ({each['operators']} {_noun(each['operators'])}; "
             f"to write this program: {get})"
         )
     if len(caught) > shown:
@@ -198,12 +197,8 @@ def _noun(operators: int) -> str:
     return "operator" if operators == 1 else "operators"
 
 
-def _shorten_text(text: str) -> str:
-    return (
-        text
-        if len(text) <= _MAX_TEXT_CHARACTERS
-        else f"{text[: _MAX_TEXT_CHARACTERS - 3]}..."
-    )
+def shorten_text(text: str, most: int = _MAX_TEXT_CHARACTERS) -> str:
+    return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
 def _render_next_command(reduction: Reduction) -> str:

@@ -19,9 +19,7 @@ from shrinkfx.options.values import (
     parse_names,
 )
 from shrinkfx.program.listing.types import Kind
-from shrinkfx.protocol.choices import (
-    Build,
-)
+from shrinkfx.protocol.choices import Build
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +42,6 @@ class BudgetOptions:
         "is written in time; the first verification run may exceed the limit",
         works_with_resume=True,
         check=require_above_zero,
-        common=True,
         brief="stop after M minutes, with a verified repro",
     )
     max_disk: float | None = option(
@@ -69,7 +66,6 @@ class BudgetOptions:
         "some runs always uses 1. [In full](#several-at-once)",
         works_with_resume=True,
         check=require_above_zero,
-        common=True,
         brief="check N candidates in parallel",
     )
 
@@ -116,7 +112,6 @@ class ExplainOptions:
         "reports; `shrinkfx --explain DIR` does so for a finished run",
         more="[What is reported](explain.md)",
         exclusive_group="explain",
-        common=True,
         brief="find the root cause (DIR: of a finished run)",
     )
     no_explain: bool = option(
@@ -137,7 +132,6 @@ class OutputOptions:
         more="A folder that holds another run is refused",
         never_empty=True,
         read=Path,
-        common=True,
         brief="folder for the results (default: below `shrinkfx-out`)",
     )
     title: str | None = option(

@@ -73,10 +73,8 @@ def check_ranges(_: str, value: str) -> None:
 
 def check_strategy_names(flag: str, value: Sequence[str]) -> None:
     if not value:
-        all_of_them = (
-            " contains no name; to list the strategies: shrinkfx --list-strategies"
-        )
-        raise UsageError(Flag(flag), all_of_them)
+        listing = "to list the strategies: shrinkfx --list-strategies"
+        raise UsageError(Flag(flag), f" contains no name; {listing}")
 
 
 def check_kept_kinds(flag: str, value: Sequence[str]) -> None:

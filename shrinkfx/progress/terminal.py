@@ -43,7 +43,7 @@ class Plain(Quiet):
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
-        self._pulse = Pulse(self._say)
+        self._pulse = Pulse(self._say, EVERY_S)
 
     def __call__(self, event: Event) -> None:
         self._pulse.take(event)
@@ -165,14 +165,12 @@ class Pulse:
 
     Args:
         say: prints a line.
-        every_s: seconds of silence before a line; None for ``EVERY_S``.
+        every_s: seconds of silence before a line.
     """
 
-    def __init__(
-        self, say: Callable[[str], None], every_s: float | None = None
-    ) -> None:
+    def __init__(self, say: Callable[[str], None], every_s: float) -> None:
         self._say = say
-        self._every_s = EVERY_S if every_s is None else every_s
+        self._every_s = every_s
         self._began = self._last_print = time.monotonic()
         self._doing = self._state = ""
         self._ended = threading.Event()
@@ -289,9 +287,8 @@ class Live:
         space = width - len(head) - 2
         if self._tried and space >= min(_LEAST_TRIED, len(self._tried)):
             return f"{head}: {_cut(self._tried, space)}"
-        return next((each for each in (head, *rest) if len(each) <= width), head)[
-            :width
-        ]
+        fitting = (each for each in (head, *rest) if len(each) <= width)
+        return next(fitting, head)[:width]
 
     def _heads(self) -> Iterator[str]:
         """Yield the line without the current step: the full form, then shorter ones."""
@@ -312,9 +309,8 @@ class Live:
     def _elapsed(self) -> str:
         minutes, seconds = divmod(int(self._clock() - self._began), 60)
         hours, minutes = divmod(minutes, 60)
-        return (
-            f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
-        )
+        start = f"{hours}:{minutes:02}" if hours else f"{minutes}"
+        return f"{start}:{seconds:02}"
 
     def _rate(self) -> str:
         if len(self._times) < 2:
@@ -332,11 +328,9 @@ class Live:
         limit_s = math.inf if self._ends_at is None else self._ends_at - self._clock()
         if self._expected_s is not None and self._expected_s < limit_s:
             return f"about {format_duration(self._expected_s)} more"
-        return (
-            f"at most {format_duration(limit_s, up=True)} more"
-            if 0 < limit_s < math.inf
-            else ""
-        )
+        if 0 < limit_s < math.inf:
+            return f"at most {format_duration(limit_s, up=True)} more"
+        return ""
 
 
 def format_duration(seconds: float, *, up: bool = False) -> str:

@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from shrinkfx.cli.command import abbreviate_command, split_command_line
-from shrinkfx.cli.main import main
+from shrinkfx.cli.main import abbreviate_command, main, split_command_line
 from shrinkfx.cli.parser import list_flags_with_values, make_parser
 from shrinkfx.cli.task import is_run_to_explain
 from shrinkfx.errors import NothingToReduce

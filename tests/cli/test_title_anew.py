@@ -8,7 +8,7 @@ import pytest
 
 from shrinkfx import api
 from shrinkfx.api import earlier_runs
-from shrinkfx.cli.from_arguments import refuse_with_explain
+from shrinkfx.cli.from_arguments import refuse_with_task
 from shrinkfx.cli.parser import make_parser
 from shrinkfx.errors import UsageError
 from shrinkfx.options.options import Options
@@ -16,9 +16,9 @@ from shrinkfx.options.options import Options
 
 def test_title_may_be_said_anew_and_names_not() -> None:
     parse = make_parser().parse_args
-    refuse_with_explain(parse(["out", "--explain", "--title", "it fails"]))
+    refuse_with_task("explain", parse(["out", "--explain", "--title", "it fails"]))
     with pytest.raises(UsageError, match="omit --anonymous"):
-        refuse_with_explain(parse(["out", "--explain", "--anonymous"]))
+        refuse_with_task("explain", parse(["out", "--explain", "--anonymous"]))
 
 
 @pytest.mark.parametrize(

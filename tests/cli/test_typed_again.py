@@ -11,8 +11,7 @@ import pytest
 
 from shrinkfx.cli.from_arguments import read_options
 from shrinkfx.cli.parser import make_parser
-from shrinkfx.options.options import Options
-from shrinkfx.options.shell_command import format_command
+from shrinkfx.options.options import Options, format_command
 
 ASKED: list[dict[str, Any]] = [
     {},

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from shrinkfx.failure.signature import ANY, Kind, is_until_target
-from shrinkfx.options.options import Options
-from shrinkfx.options.shell_command import format_command
+from shrinkfx.options.options import Options, format_command
 from shrinkfx.options.values import REQUIRED_VARIABLES
 from shrinkfx.program.sizes import Space
 from shrinkfx.protocol.source import is_source_archive
