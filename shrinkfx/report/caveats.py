@@ -121,9 +121,5 @@ def _without_sizes(one: FakeMismatch) -> tuple[object, ...]:
 def _calls(some: Sequence[FakeMismatch]) -> str:
     if len(some) == 1:
         return ""
-    others = (
-        ", some at other sizes"
-        if len({mismatch.difference_text for mismatch in some}) > 1
-        else ""
-    )
-    return f" ({len(some)} calls{others})"
+    differ = len({mismatch.difference_text for mismatch in some}) > 1
+    return f" ({len(some)} calls{', some at other sizes' if differ else ''})"

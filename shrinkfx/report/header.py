@@ -29,9 +29,8 @@ _COMPILED = "Verified by compiling for {} with no GPU; no kernel ran."
 
 def is_of_interpreter(script: str) -> bool:
     """Return whether a repro's failure was seen only on Triton's interpreter."""
-    return bool(
-        re.search("^# Verified on Triton's interpreter only", script, re.MULTILINE)
-    )
+    line = "^# Verified on Triton's interpreter only"
+    return re.search(line, script, re.MULTILINE) is not None
 
 
 def _without_gpu(record: RunRecord) -> list[str]:
@@ -66,12 +65,9 @@ def format_header(record: RunRecord, *remarks: str) -> str:
         f"Made by: {record.command}",
         *remarks,
         *_without_gpu(record),
-        *(
-            []
-            if record.conditions.reference
-            else ["Eager fails on the input program too; results are not compared."]
-        ),
     ]
+    if not record.conditions.reference:
+        lines.append("Eager fails on the input program too; results are not compared.")
     rows = "\n".join(lines).splitlines()
     return "\n".join(f"# {row}".rstrip() for row in rows)
 
@@ -149,9 +145,7 @@ def _drop_mismatch_warnings(script: str, name: str) -> str:
 
     def less(found: re.Match[str]) -> str:
         warnings = _WARNING.findall(found[0])
-        others = [
-            text for text in warnings if not is_about_mismatch(_unwrapped(text), name)
-        ]
+        others = [w for w in warnings if not is_about_mismatch(_unwrapped(w), name)]
         return "".join([*others, "#\n"]) if others else ""
 
     return re.sub(rf"^(?:{_WARNED})+#\n", less, script, count=1, flags=re.MULTILINE)
@@ -225,36 +219,33 @@ _UNDER_SANITIZER = r"""under AddressSanitizer, in a writable folder:
 
 def _place(record: RunRecord) -> str:
     """Return whose code fails, because a custom kernel's bug is not AOTInductor's."""
-    signature = record.signature
-    kernels = [name for name in signature.operators if name.startswith(_USER_KERNEL)]
-    if kernels:
+    if kernels := _user_kernels(record):
         return f"in {kernels[0]}, under AOTInductor"
     return "under AOTInductor" if record.warnings else "in AOTInductor"
 
 
-_USER_KERNEL = "user kernel "
+def _user_kernels(record: RunRecord) -> list[str]:
+    operators = record.signature.operators
+    return [name for name in operators if name.startswith("user kernel ")]
 
 
 def _format_caveats(record: RunRecord) -> list[str]:
     """Return warnings about other possible causes, outside the compiler."""
     lines = []
-    is_kernel = any(
-        name.startswith(_USER_KERNEL) for name in record.signature.operators
-    )
-    eager = (
-        ("eager launches this kernel too, so the kernel itself may be wrong",)
-        if is_kernel
-        else ()
-    )
     # The warnings state sizes of the input program, which the repro may not have.
-    caveats = [strip_advice(text) for text in record.warnings]
-    warnings = [f"{_BEFORE}{text}" for text in caveats]
-    changed = describe_changed_difference(record.failure.target, record.failure.seen)
-    others = (*eager, changed) if changed else eager
-    for warning in (*warnings, *(f"Warning: {text}" for text in others)):
+    warnings = [f"{_BEFORE}{strip_advice(text)}" for text in record.warnings]
+    if _user_kernels(record):
+        warnings.append(f"Warning: {_EAGER_LAUNCHES}")
+    failure = record.failure
+    if changed := describe_changed_difference(failure.target, failure.seen):
+        warnings.append(f"Warning: {changed}")
+    for warning in warnings:
         text = _without_folders(warning)
         lines += textwrap.wrap(text, 84, subsequent_indent=" " * 9)
     return [*lines, ""] if lines else []
+
+
+_EAGER_LAUNCHES = "eager launches this kernel too, so the kernel itself may be wrong"
 
 
 def _how_to_run(record: RunRecord) -> str:
@@ -305,12 +296,11 @@ def _expectation(record: RunRecord) -> list[str]:
     often = flaky if conditions.runs > 1 else ""
     when = f", in call {failure.calls}" if failure.calls > 1 else ""
     where = []
-    if conditions.passes:
-        where = [
-            "the script passes at the sizes of `passing`; at the sizes of `failing`:"
-        ]
     if conditions.at_passing:
         where = ["only at the sizes that must pass (the input program passes there):"]
+    elif conditions.passes:
+        at_failing = "at the sizes of `failing`:"
+        where = [f"the script passes at the sizes of `passing`; {at_failing}"]
     text = f"{_failure(record.signature)}{when}{often};"
     return [*where, text, *_otherwise(record)]
 

@@ -118,7 +118,8 @@ def _join(parts: Sequence[str]) -> str:
     for part in (p.strip("\n") for p in parts if p.strip("\n")):
         defines = any(p.startswith(("class ", "def ", "@")) for p in (part, previous))
         between = "\n\n\n" if defines else "\n\n"
-        if _imports_last(previous) and _IMPORT.match(part):
+        last_line = previous.rpartition("\n")[2]
+        if _IMPORT.match(last_line) and _IMPORT.match(part):
             between = "\n"
         text += part if not text else between + part
         previous = part
@@ -126,10 +127,6 @@ def _join(parts: Sequence[str]) -> str:
 
 
 _IMPORT = re.compile(r"import |from ")
-
-
-def _imports_last(part: str) -> bool:
-    return _IMPORT.match(part.rpartition("\n")[2]) is not None
 
 
 def _imports(

@@ -28,11 +28,9 @@ def format_run(record: RunRecord, export: str, called_with: str) -> str:
         save = f'torch.export.save(program, "{SAVED}")'
         return "\n".join([_without_grad([export]), save])
     conditions, calls = record.conditions, record.failure.calls
-    options = (
-        f", inductor_configs={dict(conditions.inductor)!r}"
-        if conditions.inductor
-        else ""
-    )
+    options = ""
+    if conditions.inductor:
+        options = f", inductor_configs={dict(conditions.inductor)!r}"
     where = f", device_index={conditions.gpu}" if conditions.gpu > 0 else ""
     if conditions.passes:
         called_with = "inputs"
@@ -47,7 +45,7 @@ def format_run(record: RunRecord, export: str, called_with: str) -> str:
     run = [*seed, f"actual = compiled({inputs})"]
     if record.memory.loop > 1:
         often = f"for _ in range({record.memory.loop}):  # one call may not fail"
-        run = [often, textwrap.indent("\n".join(run), "    ")]
+        run = [_block(often, run)]
     # Compile before the eager run in two cases: if the program changes its buffers; and
     # on the interpreter, where an eager run of a user's kernel prevents code
     # generation.
@@ -55,41 +53,36 @@ def format_run(record: RunRecord, export: str, called_with: str) -> str:
     if conditions.keeps_state or conditions.interpreted_for or conditions.passes:
         lines, run = [export, *build], [*expected, *run]
     if calls > 1:
-        run = [
-            f"for call in range({calls}):",
-            textwrap.indent("\n".join(run), "    "),
-        ]
+        run = [_block(f"for call in range({calls}):", run)]
     compare = _comparison(record) if conditions.reference else ""
-    if conditions.passes:
-        return _after_a_pass(record, lines, run, compare)
-    if conditions.runs > 1:
-        return _loop(record, lines, run, compare)
+    if conditions.passes or conditions.runs > 1:
+        return _repeated(record, lines, run, compare)
     checked = filter(None, [_without_grad(lines + run), compare])
     return "\n".join([*checked, _format_success_message(record)])
 
 
 def _without_grad(lines: Sequence[str]) -> str:
-    return "with torch.no_grad():\n" + textwrap.indent("\n".join(lines), "    ")
+    return _block("with torch.no_grad():", lines)
 
 
-def _loop(
+def _block(head: str, lines: Sequence[str]) -> str:
+    body = textwrap.indent("\n".join(lines), "    ")
+    return f"{head}\n{body}"
+
+
+def _repeated(
     record: RunRecord, lines: Sequence[str], run: Sequence[str], compare: str
 ) -> str:
-    """Repeat the statements that fail only in some runs."""
-    once, each_run = _split(record, lines, run, compare)
-    return "\n".join([*once, _often(record, each_run)])
+    """Repeat the statements that fail only in some runs.
 
-
-def _after_a_pass(
-    record: RunRecord, lines: Sequence[str], run: Sequence[str], compare: str
-) -> str:
-    """Compile once, run the inputs that must pass, then those that fail."""
+    If there are inputs that must pass, run these first, then those that fail.
+    """
     once, each_run = _split(record, lines, run, compare)
     if record.conditions.runs == 1:
-        body = textwrap.indent(f"{each_run}\n{PASSES}", "    ")
-        each = f"for inputs in (passing, failing):\n{body}"
+        each = _block("for inputs in (passing, failing):", [each_run, PASSES])
         return "\n".join([*once, each, _format_success_message(record)])
     passes = ["inputs = passing", each_run, PASSES, "inputs = failing"]
+    passes = passes if record.conditions.passes else []
     return "\n".join([*once, *passes, _often(record, each_run)])
 
 

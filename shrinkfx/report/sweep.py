@@ -17,8 +17,8 @@ _HOW_TO_DRAW = "for a plot of the next sweep, first run: pip install 'shrinkfx[p
 
 
 @dataclass(frozen=True)
-class Row:
-    """One failure, as text."""
+class SweepRow:
+    """One failure that a sweep found, as text."""
 
     sizes: str
     kind: str
@@ -34,9 +34,9 @@ class Point:
     answer: str
 
 
-def format_sweep_table(rows: Sequence[Row]) -> str:
+def format_sweep_table(rows: Sequence[SweepRow]) -> str:
     """Return a text table of the failures, one per line."""
-    head = Row("sizes", "kind", "failure", "nearest pass")
+    head = SweepRow("sizes", "kind", "failure", "nearest pass")
     lines = [(r.sizes, r.kind, _cut(r.failure), r.nearest) for r in (head, *rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     padded = [

@@ -39,11 +39,11 @@ from shrinkfx.report.page.record import (
     Check,
     Run,
     Summary,
-    SweepFinding,
     SweepResult,
 )
 from shrinkfx.report.repro_files import EMBEDDED
 from shrinkfx.report.summary import SUMMARY
+from shrinkfx.report.sweep import SweepRow
 from shrinkfx.run.context import RunContext, server_for
 from shrinkfx.run.describing import describe_program
 from shrinkfx.run.explaining import FOLDER
@@ -265,7 +265,7 @@ def _sources(out: Path) -> dict[str, str]:
 
 def _swept(data: Mapping[str, Any]) -> SweepResult:
     findings = [
-        SweepFinding(
+        SweepRow(
             each["described"],
             each["kind"],
             each["signature"]["text"] or each["signature"]["detail"],

@@ -11,7 +11,7 @@ import pytest
 from shrinkfx.report.sweep import (
     PICTURE,
     Point,
-    Row,
+    SweepRow,
     best_pair,
     draw,
     format_sweep_table,
@@ -20,8 +20,8 @@ from shrinkfx.report.sweep import (
 
 def test_table_has_a_line_for_each_failure() -> None:
     rows = [
-        Row("n=33", "assert", "index out of bounds: 0 <= tmp8 < 32", "n=32"),
-        Row("n=1025, m=2", "crash", "SIGSEGV", "none seen"),
+        SweepRow("n=33", "assert", "index out of bounds: 0 <= tmp8 < 32", "n=32"),
+        SweepRow("n=1025, m=2", "crash", "SIGSEGV", "none seen"),
     ]
     assert format_sweep_table(rows).splitlines() == [
         "sizes        kind    failure                              nearest pass",
@@ -32,7 +32,7 @@ def test_table_has_a_line_for_each_failure() -> None:
 
 def test_long_failure_is_cut() -> None:
     texts = ("x" * 500, "x" * 61, "x" * 60)
-    rows = [Row("n=3", "assert", text, "n=2") for text in texts]
+    rows = [SweepRow("n=3", "assert", text, "n=2") for text in texts]
     shown = [line.split()[2] for line in format_sweep_table(rows).splitlines()[1:]]
     assert shown == ["x" * 57 + "...", "x" * 57 + "...", "x" * 60]
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
-from shrinkfx.findings.code import CodeLine
+from shrinkfx.findings.code import CodeLine, Quoted
 from shrinkfx.findings.decisions import Decisions, OptionSearch
 from shrinkfx.findings.decisions import format_decisions as decided
 from shrinkfx.findings.operators import format_fails_alone
@@ -38,19 +38,14 @@ def issue_cause_sentences(facts: IssueFacts, explanation: Explanation) -> list[s
     known = explanation.decisions
     stated = decided(known, facts.failure) if known is not None else []
     stated += map(format_fails_alone, explanation.operators)
-    stated += [
-        format_disappears_without(facts.in_compiler, anonymous=name)
-        for name in (True, False)
-    ]
-    if facts.inside:
-        args = facts.kind, facts.inside
-        stated += [
-            format_stops_in_function(*args, anonymous=name) for name in (True, False)
-        ]
+    for name in (True, False):
+        stated.append(format_disappears_without(facts.in_compiler, anonymous=name))
+        if facts.inside:
+            args = facts.kind, facts.inside
+            stated.append(format_stops_in_function(*args, anonymous=name))
     wrong = find_incorrect_operator(explanation)
-    if (
-        wrong is not None and wrong.mismatch is not None
-    ):  # the issue states it at the top
+    # The issue states the mismatch at the top.
+    if wrong is not None and wrong.mismatch is not None:
         stated.append(wrong.mismatch.sentence)
     sentences = [text for text in explanation.cause if text not in stated]
     shortened = [_drop_repeated_parts(text, facts, explanation) for text in sentences]
@@ -70,7 +65,8 @@ def rewrite_for_issue(text: str, explanation: Explanation, *, anonymous: bool) -
 
 def _drop_repeated_parts(text: str, facts: IssueFacts, explanation: Explanation) -> str:
     """Remove from a sentence on the cause what the issue states elsewhere."""
-    if any(line in text for line in _lines_at_fault(explanation)):
+    lines = [line for code in _quotations(explanation) for line in code]
+    if any(line.at_fault and f"`{line.text.strip()}`" in text for line in lines):
         return ""  # the line is quoted below with its context
     first = facts.message.strip().partition("\n")[0].rstrip(".")
     doing, fails, _ = text.partition(" fails: ")
@@ -81,10 +77,10 @@ def _drop_repeated_parts(text: str, facts: IssueFacts, explanation: Explanation)
     return f"{doing} fails." if is_more else ""
 
 
-def _lines_at_fault(explanation: Explanation) -> Iterator[str]:
+def _quotations(explanation: Explanation) -> list[Quoted]:
+    """List the quotations of generated code in an explanation."""
     parts = explanation.chain, explanation.compile_error
-    lines = [line for part in parts if part is not None for line in part.code]
-    yield from (f"`{line.text.strip()}`" for line in lines if line.at_fault)
+    return [part.code for part in parts if part is not None]
 
 
 def _of_decisions(known: Decisions) -> Iterator[str]:
@@ -118,17 +114,21 @@ def _of_switching(found: OptionSearch) -> str:
 
 def quote_failing_code(explanation: Explanation) -> str:
     """Quote the generated code around the failing line, or return ''."""
-    for part in (explanation.chain, explanation.compile_error):
-        if part is not None and any(line.at_fault for line in part.code):
+    for code in _quotations(explanation):
+        if any(line.at_fault for line in code):
             comment = "#" if is_triton(explanation) else "//"
-            return "\n".join(_marked(part.code, comment))
+            return "\n".join(_marked(code, comment))
     return ""
 
 
 def is_triton(explanation: Explanation) -> bool:
     """Return whether the failing code is Triton's, which is Python."""
-    parts = (explanation.chain, explanation.compile_error)
-    lines = [line.text for part in parts if part is not None for line in part.code]
+    quotations = _quotations(explanation)
+    return contains_triton(line.text for code in quotations for line in code)
+
+
+def contains_triton(lines: Iterable[str]) -> bool:
+    """Return whether lines of code use Triton's language."""
     return any(re.search(r"\btl\.\w", line) for line in lines)
 
 

@@ -12,6 +12,12 @@ MODULE = "Repro"
 """Name of the program's class in a repro."""
 
 
+def find_program_class(tree: ast.Module) -> ast.ClassDef | None:
+    """Return the program's class in a repro; None if the repro embeds the program."""
+    classes = (node for node in tree.body if isinstance(node, ast.ClassDef))
+    return next((node for node in classes if node.name == MODULE), None)
+
+
 _OR_THIS_TOOL = " or `shrinkfx --verify`"
 
 
@@ -99,7 +105,7 @@ _IN_PLACE = re.compile(r"torch\.ops\.\w+\.\w+_\.\w+")
 
 def _mutated_kind(tree: ast.Module) -> str:
     """Return the kind of value that the first in-place operator changes, or ''."""
-    module = next((n for n in tree.body if getattr(n, "name", "") == MODULE), None)
+    module = find_program_class(tree)
     text = ast.unparse(module) if module else ""
     for node in ast.walk(module) if module else ():
         if isinstance(node, ast.Call) and _IN_PLACE.fullmatch(ast.unparse(node.func)):

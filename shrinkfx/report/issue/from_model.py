@@ -12,7 +12,7 @@ from shrinkfx.program.display_text import cut_text
 from shrinkfx.program.listing.simple_numbers import is_power
 from shrinkfx.program.namespaces import PYTORCH_NAMESPACES
 from shrinkfx.protocol.record import Message
-from shrinkfx.report.issue.code import MODULE
+from shrinkfx.report.issue.code import find_program_class
 from shrinkfx.report.issue.plain import PLACEHOLDER_NAME
 
 _SHOWN = 6
@@ -65,7 +65,7 @@ def _more(some: Sequence[str]) -> str:
 def find_model_remains(script: str, carried: PreloadBundle) -> ModelRemains:
     """Find the parts of a user's model that a repro contains."""
     tree = ast.parse(script)
-    module = _class(tree, MODULE)
+    module = find_program_class(tree) or ast.Module([], [])
     inputs = [n for n in tree.body if isinstance(n, ast.Assign) and _name(n) in _INPUTS]
     return ModelRemains(
         names=_unique([*_names(module), *_dims(tree)]),
@@ -88,11 +88,6 @@ GENERIC = re.compile(
 """Matches names that shrinkfx or export generates."""
 
 
-def _class(tree: ast.Module, name: str) -> ast.AST:
-    classes = (n for n in tree.body if isinstance(n, ast.ClassDef) and n.name == name)
-    return next(classes, ast.Module([], []))
-
-
 def _names(module: ast.AST) -> Iterator[str]:
     """Yield the names of inputs and weights that are not generated."""
     for node in ast.walk(module):
@@ -100,8 +95,8 @@ def _names(module: ast.AST) -> Iterator[str]:
             yield from _own(each.arg for each in node.args.args)
         elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
             target = node.targets[0]
-            is_weight = isinstance(target, ast.Attribute) and _is_torch(node.value)
-            if is_weight and isinstance(target, ast.Attribute):
+            is_torch = _called(node.value).startswith("torch")
+            if is_torch and isinstance(target, ast.Attribute):
                 yield from _own([target.attr])
         elif isinstance(node, ast.Call) and _called(node) == "self.register_buffer":
             yield from _own([str(ast.literal_eval(node.args[0]))])
@@ -109,10 +104,6 @@ def _names(module: ast.AST) -> Iterator[str]:
 
 def _own(names: Iterator[str] | list[str]) -> Iterator[str]:
     yield from (n for n in names if n != "self" and not GENERIC.fullmatch(n))
-
-
-def _is_torch(call: ast.Call) -> bool:
-    return _called(call).startswith("torch")
 
 
 def _called(call: ast.Call) -> str:
@@ -158,7 +149,7 @@ def _values(*places: ast.AST) -> Iterator[str]:
         for node in ast.walk(place):
             if isinstance(node, ast.Call) and _is_literal(node):
                 yield cut_text(ast.unparse(node), 40)
-            elif isinstance(node, ast.Subscript) and _is_data(node):
+            elif isinstance(node, ast.Subscript) and ast.unparse(node.value) == "data":
                 yield str(ast.literal_eval(node.slice))
 
 
@@ -192,10 +183,6 @@ def _numbers(*assigned: ast.Assign) -> Iterator[str]:
             rest[:0] = [node.operand]
         elif isinstance(node, ast.Constant) and node.value not in _PLAIN:
             yield cut_text(repr(node.value), 40)
-
-
-def _is_data(node: ast.Subscript) -> bool:
-    return isinstance(node.value, ast.Name) and node.value.id == "data"
 
 
 def _sources(carried: PreloadBundle) -> tuple[str, ...]:

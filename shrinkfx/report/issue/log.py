@@ -41,13 +41,11 @@ def error_log(log: str, script: str, above: int = 0, lines: int = 60) -> str:
     death = _DEATH.search(log)
     before = log[: death.start()] if death else log
     rows = without_warnings(before.rstrip()).splitlines()
-    last = max((i for i, row in enumerate(rows) if row == _OPENS), default=None)
-    if last is not None:
-        rows = [
-            *_before(rows[:last]),
-            rows[last],
-            *_drop_shrinkfx_frames(_from_script(rows[last + 1 :], script)),
-        ]
+    opened = [i for i, row in enumerate(rows) if row == _OPENS]
+    if opened:
+        # The first one is the traceback of the exception that caused the last one.
+        known, last = rows[opened[0] : opened[-1] + 1], rows[opened[-1] + 1 :]
+        rows = [*known, *_drop_shrinkfx_frames(_from_script(last, script))]
     elif death:
         rows = [*rows, *_crash_stack(log[death.start() :].splitlines(), script)]
     rows = [_GENERATED.sub("generated.", strip_paths(row)) for row in rows]
@@ -95,12 +93,6 @@ def _renumber_line(row: str, script: str, above: int) -> str:
     """Convert a line number of the script to the number in the quoted code."""
     match = re.match(rf'(\s*File "{re.escape(script)}", line )(\d+)(.*)', row)
     return f"{match[1]}{int(match[2]) - above}{match[3]}" if match else row
-
-
-def _before(rows: list[str]) -> list[str]:
-    """Keep the traceback of the exception that caused the last one."""
-    opened = [i for i, row in enumerate(rows) if row == _OPENS]
-    return rows[opened[0] :] if opened else []
 
 
 def _from_script(rows: list[str], script: str) -> list[str]:

@@ -46,7 +46,7 @@ def title_of(facts: IssueFacts, explanation: Explanation, traits: Traits) -> str
     details = [*dict.fromkeys([detail, _CLASSES.sub("", detail)])]
     details += [""] if facts.needs_own and detail else []
     return _fitting(
-        _joined_by(f"[AOTInductor] {head} {where}", text)
+        f"[AOTInductor] {head} {where}" + (f": {text}" if text else "")
         for where in dict.fromkeys(wheres)
         for text in details
     )
@@ -75,10 +75,6 @@ def _with(what: str, extras: Sequence[str]) -> str:
     return f"{what} with {_enumerated(extras)}" if extras else what
 
 
-def _joined_by(head: str, detail: str) -> str:
-    return f"{head}: {detail}" if detail else head
-
-
 def _of_own_function(facts: IssueFacts, explanation: Explanation) -> Iterator[str]:
     """Yield titles about a user's function that hangs or crashes, the longest first."""
     what = "Code of a preload module" if facts.anonymous else facts.inside
@@ -96,19 +92,16 @@ def list_named_operators(facts: IssueFacts, explanation: Explanation) -> list[st
     """List the culprit operators if known, otherwise all operators that remain."""
     culprits = [each.operator for each in explanation.culprits]
     if len(culprits) > _NAMED or not culprits:
-        culprits = [name for name in facts.targets if _does_something(name)]
+        python = ("<built-in", "<function")
+        culprits = [name for name in facts.targets if not name.startswith(python)]
     return list(dict.fromkeys(map(strip_default_overload, culprits or facts.targets)))
-
-
-def _does_something(name: str) -> bool:
-    return not name.startswith(("<built-in", "<function"))
 
 
 def _fitting(titles: Iterable[str]) -> str:
     """Return the first title that is short enough; otherwise shorten the last one."""
     known = [*titles]
-    fitting = (title for title in known if len(title) <= _TITLE)
-    return next(fitting, _cut(known[-1], _TITLE))
+    shortened = f"{known[-1][: _TITLE - 3].rpartition(' ')[0]} ..."
+    return next((title for title in known if len(title) <= _TITLE), shortened)
 
 
 _CLASSES = re.compile(r"^(?:[\w.]*(?:Error|Exception): )+")
@@ -193,7 +186,7 @@ def format_failure_sentence(
         case Kind.LOAD_ERROR:
             return (
                 f"The package that AOTInductor compiles from {program} cannot be "
-                + (f"loaded.{eager}")
+                f"loaded.{eager}"
             )
         case Kind.MISMATCH:
             return f"{compiled} returns a result different from eager."
@@ -206,18 +199,18 @@ def format_failure_sentence(
     return f"{compiled} {_does(facts)}.{eager}"
 
 
+_DOES = {
+    Kind.ASSERT: "fails a run-time assertion",
+    Kind.IMA: "makes an illegal memory access",
+    Kind.CRASH: "crashes the process",
+    Kind.HANG: "does not return",
+    Kind.OOM: "requests more memory than is available",
+}
+
+
 def _does(facts: IssueFacts) -> str:
-    match facts.kind:
-        case Kind.ASSERT:
-            return "fails a run-time assertion"
-        case Kind.IMA:
-            return "makes an illegal memory access"
-        case Kind.CRASH:
-            return "crashes the process"
-        case Kind.HANG:
-            return "does not return"
-        case Kind.OOM:
-            return "requests more memory than is available"
+    if facts.kind in _DOES:
+        return _DOES[facts.kind]
     name = facts.message.partition(":")[0]
     error = f"`{name}`" if re.fullmatch(r"\w*(Error|Exception)", name) else "an error"
     return f"raises {error} at run time"
@@ -323,10 +316,3 @@ def _joined(words: Sequence[str]) -> str:
     if len(words) > _NAMED:
         shown.append(f"{len(words) - _NAMED} others")
     return _enumerated(shown)
-
-
-def _cut(text: str, most: int) -> str:
-    """Shorten a text at a word boundary."""
-    if len(text) <= most:
-        return text
-    return f"{text[: most - 3].rpartition(' ')[0]} ..."

@@ -17,11 +17,7 @@ from shrinkfx.report.issue.cause import (
 from shrinkfx.report.issue.code import lines_left_out, quote_script, traits_of
 from shrinkfx.report.issue.facts import IssueFacts
 from shrinkfx.report.issue.log import error_log
-from shrinkfx.report.issue.plain import (
-    mark_code,
-    strip_origins,
-    strip_paths,
-)
+from shrinkfx.report.issue.plain import mark_code, strip_origins, strip_paths
 from shrinkfx.report.issue.sentences import (
     circumstances,
     format_actual,
@@ -254,22 +250,26 @@ def _fenced(text: str, language: str = "") -> str:
 
 
 def _made_by(facts: IssueFacts) -> str:
-    how = "Found" if facts.before == facts.after else "Reduced"
-    preposition = "in" if how == "Found" else "from"
+    is_same = facts.before == facts.after
+    how, origin = ("Found", "in") if is_same else ("Reduced", "from")
     model = f"a program with {counted(facts.before, 'operator')}"
-    return f"({how} with shrinkfx {facts.tool} {preposition} {model}.)"
+    return f"({how} with shrinkfx {facts.tool} {origin} {model}.)"
 
 
 def list_unknowns(facts: IssueFacts, explanation: Explanation) -> list[str]:
     """List what was not tested or could not be determined."""
-    is_known = bool(issue_cause_sentences(facts, explanation))
     unknowns = [*_of_the_failure(facts), *_open_questions(facts, explanation)]
     if find_incorrect_operator(explanation) is not None:
         return unknowns
     if facts.may_be_custom_code:
         return [*unknowns, _WHOSE_FAULT]
-    of_cause = _of_the_cause(explanation, is_known=is_known)
-    return [*unknowns, *of_cause, *_elsewhere(facts)]
+    if not issue_cause_sentences(facts, explanation):
+        unknowns.append("The root cause.")
+    if explanation.decisions is None:
+        unknowns.append(
+            "Whether an Inductor option or pass makes the failure disappear."
+        )
+    return [*unknowns, *_elsewhere(facts)]
 
 
 def _of_the_failure(facts: IssueFacts) -> Iterator[str]:
@@ -297,20 +297,13 @@ def _open_questions(facts: IssueFacts, explanation: Explanation) -> Iterator[str
     stands = " (the root cause does not depend on this)"
     stands = stands if explanation.is_settled else ""
     for text in explanation.unknown:
-        sentence = rewrite_for_issue(
-            text, explanation, anonymous=facts.anonymous
-        ).rstrip(".")
+        known = rewrite_for_issue(text, explanation, anonymous=facts.anonymous)
+        sentence = known.rstrip(".")
         yield f"{sentence[:1].upper()}{sentence[1:]}{stands}."
 
 
 _WHOSE_FAULT = "Whether the bug is in the custom Inductor code or in PyTorch."
-
-
-def _of_the_cause(explanation: Explanation, *, is_known: bool) -> Iterator[str]:
-    if not is_known:
-        yield "The root cause."
-    if explanation.decisions is None:
-        yield "Whether an Inductor option or pass makes the failure disappear."
+_WHICH_OPTION = "Whether an Inductor option or pass makes the failure disappear."
 
 
 def _elsewhere(facts: IssueFacts) -> Iterator[str]:
@@ -324,5 +317,4 @@ def _elsewhere(facts: IssueFacts) -> Iterator[str]:
         if not facts.tested:
             yield f"{other}."
     else:
-        tested = "Other devices."
-        yield tested if facts.tested else f"{other}, and other devices."
+        yield "Other devices." if facts.tested else f"{other}, and other devices."

@@ -24,7 +24,7 @@ from shrinkfx.report.in_compiler import (
     format_stops_in_function,
     name_sources,
 )
-from shrinkfx.report.issue.code import MODULE
+from shrinkfx.report.issue.code import find_program_class
 from shrinkfx.report.issue.facts import IssueFacts
 from shrinkfx.report.issue.plain import strip_default_overload
 
@@ -100,22 +100,19 @@ _NO_MEASURE = "the result of eager is therefore no valid reference for compiled 
 
 _SO = {Misbehavior.LAYOUT: "compiled code can change these strides"}
 
+_IN_EAGER = "Call the operator in eager with the arguments of the script below"
+
 _HOW = {
-    Misbehavior.STRAYS: "Call the operator in eager with the arguments of the script "
-    "below, "
-    "either under AddressSanitizer (a compiler tool that reports out-of-bounds "
-    "accesses) or with arguments that end at a page boundary.",
-    Misbehavior.UNFILLED: "Call the operator in eager with the arguments of the script "
-    "below "
-    "after `torch.use_deterministic_algorithms(True, warn_only=True)`, with which "
-    "PyTorch fills new memory with NaN.",
+    Misbehavior.STRAYS: f"{_IN_EAGER}, either under AddressSanitizer (a compiler tool "
+    "that reports out-of-bounds accesses) or with arguments that end at a page "
+    "boundary.",
+    Misbehavior.UNFILLED: f"{_IN_EAGER} after "
+    "`torch.use_deterministic_algorithms(True, warn_only=True)`, with which PyTorch "
+    "fills new memory with NaN.",
     Misbehavior.UNSTEADY: "Call the operator in eager twice, with the arguments of the "
-    "script "
-    "below and the same seed, and compare the results.",
-    Misbehavior.LAYOUT: "Call the operator in eager with the arguments of the script "
-    "below. "
-    "Call it again with the same values in tensors with different strides, and compare "
-    "the results. For a contiguous tensor, "
+    "script below and the same seed, and compare the results.",
+    Misbehavior.LAYOUT: f"{_IN_EAGER}. Call it again with the same values in tensors "
+    "with different strides, and compare the results. For a contiguous tensor, "
     "`x.transpose(0, -1).contiguous().transpose(0, -1)` changes the strides; for any "
     "other tensor, `x.contiguous()` does.",
 }
@@ -126,9 +123,8 @@ def format_recipient_note(facts: IssueFacts, wrong: IncorrectOperator) -> str:
     """Return the note that names the recipient and the error."""
     return (
         "> **Do not file this with PyTorch: send it to the author of "
-        f"`{wrong.name}`.** The "
-        f"{wrong.what} of `{wrong.name}`{wrong.place(facts)} {wrong.does}, and "
-        f"{wrong.so}."
+        f"`{wrong.name}`.** The {wrong.what} of `{wrong.name}`{wrong.place(facts)} "
+        f"{wrong.does}, and {wrong.so}."
     )
 
 
@@ -179,8 +175,9 @@ def format_contradiction(facts: IssueFacts, wrong: IncorrectOperator) -> str:
 
 def format_reproduction(wrong: IncorrectOperator, script: str) -> Iterator[str]:
     """Yield instructions that reproduce the error without compiling."""
-    if wrong.mismatch is not None and wrong.mismatch.is_of_values:
-        yield _HOW[wrong.mismatch.what]
+    mismatch = wrong.mismatch
+    if mismatch is not None and mismatch.is_of_values:
+        yield _HOW[mismatch.what]
         return
     operator = wrong.operator.operator
     pasted = write_opcheck(operator, wrong.test, script)
@@ -197,15 +194,15 @@ def format_reproduction(wrong: IncorrectOperator, script: str) -> Iterator[str]:
         "before anything is compiled."
     )
     yield f"```python\n{pasted.text}\n```"
-    if wrong.mismatch is not None and (
-        wrong.mismatch.in_original or not _shows_in_one_run(wrong.mismatch)
-    ):
+    if mismatch is None:
+        return
+    # A fake kernel that fixes a dynamic dim is right at one size.
+    if mismatch.in_original or " fixes dim " in mismatch.difference:
         yield (
             "The mismatch was observed at sizes different from those in the script, so "
             "this check can pass. In that case, call the operator at those sizes."
         )
-
-    if wrong.mismatch is not None and _is_of_strides(wrong.mismatch):
+    if _is_of_strides(mismatch):
         yield "`opcheck` detects wrong strides in torch 2.13 and newer, not in 2.11."
 
 
@@ -213,14 +210,6 @@ def _is_of_strides(mismatch: OperatorMismatch) -> bool:
     if mismatch.declared is None or mismatch.made is None:
         return False
     return differing_properties(mismatch.declared, mismatch.made) == ("strides",)
-
-
-def _shows_in_one_run(mismatch: OperatorMismatch) -> bool:
-    """Return whether one run shows the mismatch.
-
-    A fake kernel that fixes a dynamic dim is right at one size.
-    """
-    return " fixes dim " not in mismatch.difference
 
 
 @dataclass(frozen=True)
@@ -259,7 +248,7 @@ def write_opcheck(operator: str, test: str, script: str) -> OpcheckLines | None:
     if "model" not in assigned or inputs not in assigned:
         return None
     below = max("model", inputs, key=lambda name: _last(assigned, name))
-    module = _class(tree)
+    module = find_program_class(tree)
     if module is None:  # the script embeds the program
         return OpcheckLines(_watched(operator, test, inputs), below)
     forward = next(n for n in module.body if getattr(n, "name", "") == "forward")
@@ -284,11 +273,6 @@ def _last(names: list[str], name: str) -> int:
     return len(names) - names[::-1].index(name)
 
 
-def _class(tree: ast.Module) -> ast.ClassDef | None:
-    classes = (node for node in tree.body if isinstance(node, ast.ClassDef))
-    return next((node for node in classes if node.name == MODULE), None)
-
-
 def _calls(tree: ast.AST, operator: str) -> Iterator[ast.Call]:
     calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call))
     yield from (c for c in calls if ast.unparse(c.func) == f"torch.ops.{operator}")
@@ -302,7 +286,9 @@ def _format_arguments(
     before = [n for n in forward.body if n.lineno < call.lineno]
     if any("_." in ast.unparse(node) for node in before):
         return None  # an in-place write changes the value before the call
-    if any(isinstance(n.ctx, ast.Store) and n.id in names for n in _names(before)):
+    nodes = (node for statement in before for node in ast.walk(statement))
+    stored = (n for n in nodes if isinstance(n, ast.Name) and n.id in names)
+    if any(isinstance(name.ctx, ast.Store) for name in stored):
         return None
     known = {name: f"{inputs}[{place}]" for place, name in enumerate(names[1:])}
     known["self"] = "model"
@@ -314,11 +300,6 @@ def _format_arguments(
     positional = f"({', '.join(args)}{',' if len(args) == 1 else ''})"
     named = ", ".join(f'"{name}": {value}' for name, value in kwargs)
     return positional, f"{{{named}}}" if named else ""
-
-
-def _names(statements: list[ast.stmt]) -> Iterator[ast.Name]:
-    for statement in statements:
-        yield from (n for n in ast.walk(statement) if isinstance(n, ast.Name))
 
 
 class _ArgumentWriter(ast.NodeTransformer):
@@ -343,11 +324,8 @@ class _ArgumentWriter(ast.NodeTransformer):
 
 
 def _direct(operator: str, test: str, args: str, kwargs: str) -> str:
-    parts = [f"torch.ops.{operator}", args, kwargs, f'test_utils="{test}"']
-    return _call([part for part in parts if part])
-
-
-def _call(parts: list[str]) -> str:
+    texts = [f"torch.ops.{operator}", args, kwargs, f'test_utils="{test}"']
+    parts = [text for text in texts if text]
     line = f"torch.library.opcheck({', '.join(parts)})"
     if len(line) <= 88:
         return line

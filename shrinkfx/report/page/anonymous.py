@@ -21,7 +21,7 @@ from shrinkfx.program.listing.names import rename_values
 from shrinkfx.program.listing.printed_program import PrintedProgram
 from shrinkfx.program.skeleton import Node, Skeleton
 from shrinkfx.report.header import ABOUT_ITSELF
-from shrinkfx.report.issue.cause import is_triton
+from shrinkfx.report.issue.cause import contains_triton, is_triton
 from shrinkfx.report.issue.plain import strip_origins, strip_paths, strip_values
 from shrinkfx.report.issue.renaming import anonymize_explanation
 from shrinkfx.report.page.names import NewNames, choose_new_names
@@ -31,9 +31,9 @@ from shrinkfx.report.page.record import (
     Source,
     Summary,
     SuspectRow,
-    SweepFinding,
     SweepResult,
 )
+from shrinkfx.report.sweep import SweepRow
 
 _MODEL = "The program"
 
@@ -50,7 +50,7 @@ def anonymize_run(run: Run, renamed: Mapping[str, str], files: Iterable[str]) ->
         files: names of files and modules from the command line.
     """
     new = choose_new_names(run.program, run.reduced, run.listing, renamed, files)
-    program = _program(run, new) if run.program is not None else None
+    program = _program(run, run.program, new) if run.program is not None else None
     explanation = None
     if run.explanation is not None:
         explanation = _explanation(run.explanation, renamed, new)
@@ -75,9 +75,7 @@ def anonymize_run(run: Run, renamed: Mapping[str, str], files: Iterable[str]) ->
 # --- the input program and the reduced program
 
 
-def _program(run: Run, new: NewNames) -> Skeleton:
-    assert run.program is not None
-    old = run.program
+def _program(run: Run, old: Skeleton, new: NewNames) -> Skeleton:
     shown: set[str] = set()
     if run.reduced is not None and run.listing is None:  # the repro has these sizes
         shown = {*run.reduced.keep, *run.reduced.inputs}
@@ -198,11 +196,9 @@ _GOES_ON = re.compile(r"# {3,}\S")
 
 
 def _swept(swept: SweepResult, new: NewNames) -> SweepResult:
-    def plain(each: SweepFinding) -> SweepFinding:
-        texts = {
-            f.name: new.replaced(_plain(getattr(each, f.name))) for f in fields(each)
-        }
-        return SweepFinding(**texts)
+    def plain(each: SweepRow) -> SweepRow:
+        texts = (getattr(each, field.name) for field in fields(each))
+        return SweepRow(*(new.replaced(_plain(text)) for text in texts))
 
     return SweepResult(swept.counts, tuple(map(plain, swept.findings)))
 
@@ -258,16 +254,13 @@ def _mapped(
 
 def _source(source: Source, new: NewNames) -> Source:
     """Remove comments, which quote the model's lines; line numbers stay."""
-    comment = "#" if source.name.endswith(".py") or _is_python(source) else "//"
+    is_python = source.name.endswith(".py") or contains_triton(source.lines)
+    comment = "#" if is_python else "//"
     text = "\n".join(source.lines)
     if comment == "//":
         text = re.sub(r"/\*.*?\*/", lambda m: "\n" * m[0].count("\n"), text, flags=re.S)
     lines = (new.replaced(_uncommented(line, comment)) for line in text.split("\n"))
     return replace(source, lines=tuple(lines))
-
-
-def _is_python(source: Source) -> bool:
-    return any(re.search(r"\btl\.\w", line) for line in source.lines)
 
 
 def _uncommented(line: str, comment: str) -> str:

@@ -154,13 +154,10 @@ def _box(item: Item, corner: Point, opens: str, widest: int) -> Box:
     order = Light.GUILTY, Light.KEPT, Light.GONE, Light.VALUE
     light = next(each for each in order if each in lights)
     lit = sum(part.light in (Light.KEPT, Light.GUILTY) for part in parts)
-    more = item.more if isinstance(item, Part) else _fold_label(item, len(parts), lit)
+    more = f"{item.label}: {lit} of {len(parts)} kept; click to expand"
+    more = item.more if isinstance(item, Part) else more
     label = _cut(item, widest)
     return Box(*corner, label, more, light, span, opens, lit, len(parts))
-
-
-def _fold_label(item: Fold, of: int, lit: int) -> str:
-    return f"{item.label}: {lit} of {of} kept; click to expand"
 
 
 def _letters(item: Item) -> int:
@@ -195,24 +192,19 @@ def _bare(label: str) -> str:
 
 def _path(points: Sequence[Point], wide: float) -> str:
     """Return the path of a line, from below the first box to above the last one."""
-    step = BOX_HEIGHT + _BELOW
-    middle = [
-        (
-            _MARGIN + x * (wide + _GAP) + wide / 2,
-            _MARGIN + y * step + BOX_HEIGHT / 2,
-        )
-        for x, y in points
-    ]
-    (x, y), *rest = middle
-    y += BOX_HEIGHT / 2
+    across, down, high = wide + _GAP, BOX_HEIGHT + _BELOW, BOX_HEIGHT / 2
+    xs = [_MARGIN + x * across + wide / 2 for x, _ in points]
+    ys = [_MARGIN + y * down + high for _, y in points]
+    (x, y), *rest = zip(xs, ys, strict=True)
+    y += high
     path = [f"M{x:.0f} {y:.0f}"]
     for number, (to_x, to_y) in enumerate(rest, 1):
-        end = to_y - BOX_HEIGHT / 2
+        end = to_y - high
         half = (y + end) / 2
         path.append(f"C{x:.0f} {half:.0f} {to_x:.0f} {half:.0f} {to_x:.0f} {end:.0f}")
         x, y = to_x, end
         if number < len(rest):  # pass a layer in which the line has no box
-            y = to_y + BOX_HEIGHT / 2
+            y = to_y + high
             path.append(f"V{y:.0f}")
     return "".join(path)
 

@@ -53,17 +53,18 @@ def fold(parts: Sequence[Part], most: int = MOST) -> tuple[Item, ...]:
     items: list[Item] = [*inside]
     if len(inside) > most:
         items = [*_by_module(inside, 0, most)]
-    while closed := [i for i in range(len(items)) if _fits(items, i, most)]:
-        place = max(closed, key=lambda i: _worth(items[i]))
-        items[place : place + 1] = _items(items[place])
+    while closed := [i for i in items if isinstance(i, Fold) and _fits(i, items, most)]:
+        # Prefer kept operators, then the size.
+        chosen = max(closed, key=lambda f: (has_kept_operator(f), len(parts_in(f))))
+        place = items.index(chosen)
+        items[place : place + 1] = chosen.items
     return (*_few(first, "inputs"), *items, *_few(last, "outputs"))
 
 
-def _fits(items: Sequence[Item], place: int, most: int) -> bool:
+def _fits(opened: Fold, items: Sequence[Item], most: int) -> bool:
     """Return whether a fold may be opened."""
-    item = items[place]
-    limit = most * 3 // 2 if has_kept_operator(item) else most
-    return isinstance(item, Fold) and len(items) + len(item.items) - 1 <= limit
+    limit = most * 3 // 2 if has_kept_operator(opened) else most
+    return len(items) + len(opened.items) - 1 <= limit
 
 
 def parts_in(item: Item) -> list[Part]:
@@ -71,18 +72,9 @@ def parts_in(item: Item) -> list[Part]:
     return list(item.parts) if isinstance(item, Fold) else [item]
 
 
-def _worth(item: Item) -> tuple[bool, int]:
-    """Return the sort key for opening a fold: kept operators, then size."""
-    return has_kept_operator(item), len(parts_in(item))
-
-
 def has_kept_operator(item: Item) -> bool:
     """Return whether a box contains a kept operator."""
     return any(part.light is not Light.GONE for part in parts_in(item))
-
-
-def _items(item: Item) -> list[Item]:
-    return [*item.items] if isinstance(item, Fold) else [item]
 
 
 def _by_module(parts: Sequence[Part], depth: int, most: int) -> tuple[Item, ...]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from shrinkfx.findings.chain import Chain, Step
+from shrinkfx.findings.code import Quoted
 from shrinkfx.findings.compiling import StopPoint
 from shrinkfx.findings.operators import Operator
 from shrinkfx.findings.record import Explanation
@@ -54,6 +55,12 @@ def _launch(number: int, of: int) -> str:
     return f"launch {number} of {of}" if number else ""
 
 
+def _of_line(code: Quoted) -> Iterator[Link]:
+    at_fault = (line.text.strip() for line in code if line.at_fault)
+    if text := next(at_fault, ""):
+        yield Link("line", code=text)
+
+
 def _of_chain(chain: Chain) -> Iterator[Link]:
     if chain.refusal is not None:
         refusal = chain.refusal
@@ -61,9 +68,7 @@ def _of_chain(chain: Chain) -> Iterator[Link]:
         sizes = tuple(map(str, refusal.symbols))
         which = (str(refusal.input),) if refusal.input is not None else ()
         yield Link("rejected", text, more=(*which, *sizes))
-    at = next((line.text.strip() for line in chain.code if line.at_fault), "")
-    if at:
-        yield Link("line", code=at)
+    yield from _of_line(chain.code)
     if chain.kernel:
         launch = _launch(chain.launch, chain.launches)
         computes = tuple(f"computes {name}" for name in _named(chain.fused))
@@ -103,10 +108,11 @@ def _of_access(chain: Chain) -> Iterator[Link]:
     there = ""
     if access.offset is not None and access.elements is not None:
         there = f"to element {access.offset} of {access.elements}"
-    argument = (str(access.argument),) if access.argument is not None else ()
-    more = [*argument]
-    if access.argument is not None and access.argument.real_shape:
-        more.append(f"actual shape {[*access.argument.real_shape]}")
+    more = []
+    if access.argument is not None:
+        more.append(str(access.argument))
+        if access.argument.real_shape:
+            more.append(f"actual shape {[*access.argument.real_shape]}")
     if access.lanes:
         more.append(f"in {access.lanes} lanes of program {access.program}")
     yield Link(what, " ".join(filter(None, (where, there))), more=tuple(more))
@@ -135,9 +141,7 @@ def _of_halted(stop: StopPoint) -> Iterator[Link]:
     yield Link("stopped at", stop.doing, more=(stop.message,) if stop.message else ())
     if stop.place:
         yield Link("raised in", code=stop.place)
-    at = next((line.text.strip() for line in stop.code if line.at_fault), "")
-    if at:
-        yield Link("line", code=at)
+    yield from _of_line(stop.code)
     if stop.kernel:
         before = "before its launch" if stop.before else ""
         launch = _launch(stop.launch, stop.launches)

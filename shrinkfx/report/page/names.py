@@ -9,7 +9,7 @@ The reduced program keeps the names of the repro.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from shrinkfx.findings.operators import Operator
@@ -44,8 +44,7 @@ class NewNames:
 
     def path(self, path: str) -> str:
         """Rename a module path; numbers stay."""
-        parts = path.split(".")
-        return ".".join(self.modules.get(part, part) for part in parts)
+        return _path(path, self.modules)
 
     def operator(self, target: str) -> str:
         """Return the new name of an operator, or its own if it is kept."""
@@ -79,12 +78,15 @@ def choose_new_names(
             program.
         files: names of files and modules from the command line.
     """
+    if program is None:
+        program = Skeleton((), ())
     listed = _listed(listing, renamed) if listing is not None else None
     of_result = dict(renamed)
     dims: Mapping[str, str] = {}
     if listing is not None and listed is not None:
         main = listed.values[listing.main.name]
-        of_result |= {n.removeprefix("self."): to for n, to in _plain(main)}
+        for old, new in main.items():
+            of_result[old.removeprefix("self.")] = new.removeprefix("self.")
         dims = listed.dims
     nodes = _nodes(program, of_result)
     operators = _operators(program, _kept(reduced, listing))
@@ -97,9 +99,10 @@ def choose_new_names(
         words |= dict.fromkeys(forms, to)
     paths = _paths(program)
     words |= {path: _path(path, modules) for path in paths}
-    words |= modules | dict.fromkeys(_sources(program), "SOURCE")
+    sources = {program.node(n).source.partition(":")[0] for n in program.graph} - {""}
+    words |= modules | dict.fromkeys(sources, "SOURCE")
     words |= dict.fromkeys(files, "FILE")
-    weights = {n for n in nodes if program is not None and _is_weight(program, n)}
+    weights = {n for n in nodes if _is_weight(program, n)}
     words |= {_own_name(n, paths): nodes[n] for n in weights}
     return NewNames(
         nodes, operators, modules, listed, _replacing(words, weights | {*renamed})
@@ -116,10 +119,6 @@ def _listed(listing: PrintedProgram, renamed: Mapping[str, str]) -> Names:
     return Names({**found.values, listing.main.name: main}, found.dims)
 
 
-def _plain(names: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    return ((old, new.removeprefix("self.")) for old, new in names.items())
-
-
 _CALLED = {
     Role.INPUT: "input",
     Role.PARAMETER: "weight",
@@ -129,12 +128,11 @@ _CALLED = {
 }
 
 
-def _nodes(program: Skeleton | None, of_result: Mapping[str, str]) -> dict[str, str]:
+def _nodes(program: Skeleton, of_result: Mapping[str, str]) -> dict[str, str]:
     """Number the nodes that the reduced program does not name."""
     found = dict(of_result)
     taken = {*of_result.values()}
-    for number, name in enumerate(program.graph if program is not None else ()):
-        assert program is not None
+    for number, name in enumerate(program.graph):
         new = f"{_CALLED.get(program.node(name).role, 'value')}_{number}"
         while new in taken:
             new += "_"
@@ -144,20 +142,16 @@ def _nodes(program: Skeleton | None, of_result: Mapping[str, str]) -> dict[str, 
 
 def _kept(reduced: Candidate | None, listing: PrintedProgram | None) -> set[str]:
     """Return the operators that the reduced program calls, and its repro names."""
-    found = (
-        {reduced.target(name) for name in reduced.operators}
-        if reduced is not None
-        else set()
-    )
+    found: set[str] = set()
+    if reduced is not None:
+        found |= {reduced.target(name) for name in reduced.operators}
     if listing is not None:
         calls = (line.callee for block in listing.blocks for line in block.statements)
         found |= {callee.removeprefix("torch.ops.") for callee in calls}
     return found
 
 
-def _operators(program: Skeleton | None, visible: set[str]) -> dict[str, str]:
-    if program is None:
-        return {}
+def _operators(program: Skeleton, visible: set[str]) -> dict[str, str]:
     nodes = map(program.node, program.graph)
     called = (Role.OPERATOR, Role.SUBGRAPH_NODE)
     targets = dict.fromkeys(node.target for node in nodes if node.role in called)
@@ -165,19 +159,15 @@ def _operators(program: Skeleton | None, visible: set[str]) -> dict[str, str]:
     return {t: f"custom.operator_{n}" for n, t in enumerate(hidden, 1)}
 
 
-def _modules(program: Skeleton | None) -> dict[str, str]:
-    if program is None:
-        return {}
+def _modules(program: Skeleton) -> dict[str, str]:
     paths = (program.node(name).scope for name in program.graph)
     parts = dict.fromkeys(part for path in paths for part in path.split(".") if part)
     named = (part for part in parts if not part.isdigit())
     return {part: f"m{number}" for number, part in enumerate(named, 1)}
 
 
-def _paths(program: Skeleton | None) -> set[str]:
+def _paths(program: Skeleton) -> set[str]:
     """Return the module paths, with the paths of their parents."""
-    if program is None:
-        return set()
     paths = {program.node(name).scope for name in program.graph}
     parts = [path.split(".") for path in paths if path]
     return {".".join(each[:end]) for each in parts for end in range(1, len(each) + 1)}
@@ -195,16 +185,9 @@ def _path(path: str, modules: Mapping[str, str]) -> str:
     return ".".join(modules.get(part, part) for part in path.split("."))
 
 
-def _sources(program: Skeleton | None) -> set[str]:
-    """Return the source files of the model."""
-    if program is None:
-        return set()
-    return {program.node(n).source.partition(":")[0] for n in program.graph} - {""}
-
-
-def _is_own(program: Skeleton | None, name: str, hidden: Mapping[str, str]) -> bool:
+def _is_own(program: Skeleton, name: str, hidden: Mapping[str, str]) -> bool:
     """Return whether a user chose a node's name, not an operator of PyTorch."""
-    if program is None or name not in program:
+    if name not in program:
         return True
     node = program.node(name)
     if node.role in FEEDS or node.target in hidden:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 
@@ -17,13 +16,7 @@ import jinja2
 from markupsafe import Markup
 
 from shrinkfx.failure.signature import Kind, Signature, Stage
-from shrinkfx.findings.decisions import (
-    Decisions,
-    Setting,
-    by_hand,
-    format_decisions,
-)
-from shrinkfx.findings.skipped_parts import BisectorCommand, SkippedPart
+from shrinkfx.findings.decisions import by_hand, format_decisions
 from shrinkfx.program.display_text import short_kernels
 from shrinkfx.program.listing.claims import describe_minimality, group_kinds_by_claim
 from shrinkfx.program.listing.names import rename_values, short_names
@@ -37,18 +30,16 @@ from shrinkfx.report.page.parts import (
     parts_of_candidate,
     parts_of_listing,
 )
-from shrinkfx.report.page.record import Check, Run, SizeChange, Summary
+from shrinkfx.report.page.record import Run, SizeChange, Summary
 from shrinkfx.report.page.search_chart import (
-    Mark,
+    count,
     draw_search_chart,
     find_steps,
     mark_of,
+    time,
 )
-from shrinkfx.report.page.words import count, time
+from shrinkfx.report.summary import DIGITS
 from shrinkfx.version import __version__
-
-DIGITS = 12
-"""Digits of a digest that are shown."""
 
 _LABEL = 20
 """Maximum characters of an operator's name in a box."""
@@ -57,49 +48,11 @@ _WIDE = 1100
 """Width of the page for a drawing, in pixels."""
 
 
-@dataclass(frozen=True)
-class Row:
-    """A check in the table; ``mark`` is how it is drawn."""
-
-    number: int
-    at_s: float
-    strategy: str
-    form: str
-    build: str
-    operators: int
-    outcome: str
-    message: str
-    seconds: float
-    digest: str
-    mark: Mark
-
-
-@dataclass(frozen=True)
-class DecisionTable:
-    """The compiler decisions that the failure needs, as text and table rows."""
-
-    lines: tuple[str, ...]
-    settings: tuple[Setting, ...]
-    left_out: tuple[SkippedPart, ...]
-    by_hand: tuple[BisectorCommand, ...]
-
-
-@dataclass(frozen=True)
-class CpuShare:
-    """CPU time of a part of the run; ``share`` is its percentage of the total."""
-
-    name: str
-    seconds: float
-    share: float
-
-
 def render_page(run: Run) -> str:
     """Return the HTML of a run's page."""
     accepted = find_steps(run.checks)
     explanation, summary = run.explanation, run.summary
-    culprits = (
-        [operator.name for operator in explanation.culprits] if explanation else []
-    )
+    culprits = [each.name for each in explanation.culprits] if explanation else []
     before, after = _before(run, culprits), _after(run, culprits)
     script = _file("page.js")
     operators = summary.sizes.get("operators", SizeChange(None, None))
@@ -107,6 +60,7 @@ def render_page(run: Run) -> str:
     axes = ("checks", "seconds") if run.checks else ()
     kind, head = split_failure(run)
     decided = explanation.decisions if explanation else None
+    cause = explanation.cause if explanation else summary.cause
     return _template().render(
         run=run,
         s=summary,
@@ -117,7 +71,7 @@ def render_page(run: Run) -> str:
         figures=figures(run),
         sections=_sections(run),
         warnings=warnings(run),
-        cause=[short_kernels(text) for text in _cause(run)],
+        cause=[short_kernels(text) for text in cause],
         links=list_links(explanation) if explanation else (),
         before=before,
         before_note=format_form_remark(run, before.of) if before else "",
@@ -126,12 +80,14 @@ def render_page(run: Run) -> str:
         height=BOX_HEIGHT,
         charts=[draw_search_chart(run.checks, start, accepted, axis) for axis in axes],
         search_summary=_describe_search(run, len(accepted), start),
-        decided=_decided(decided, summary) if decided else None,
+        decided=decided,
+        decisions=format_decisions(decided, _signature(summary)) if decided else (),
+        by_hand=by_hand(decided) if decided else (),
         guide=explanation.guide if explanation else None,
         claims=group_kinds_by_claim(summary.minimal_by_kind),
         claimed=describe_minimality(summary.minimal_by_kind),
-        rows=[_row(check, accepted) for check in run.checks],
-        spent=_spent(summary),
+        rows=[(check, mark_of(check, accepted)) for check in run.checks],
+        digits=DIGITS,
         about=list_run_facts(run),
         version=__version__,
         data=_data_to_json(run),
@@ -152,10 +108,6 @@ def _template() -> jinja2.Template:
 @cache
 def _file(name: str) -> str:
     return resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
-
-
-def _cause(run: Run) -> tuple[str, ...]:
-    return run.explanation.cause if run.explanation else run.summary.cause
 
 
 def _before(run: Run, culprits: Sequence[str]) -> Drawing | None:
@@ -216,56 +168,16 @@ def _describe_search(run: Run, accepted: int, cut: int) -> str:
     return f"{checks} {down}, {steps}{also}.{known}"
 
 
-def _decided(found: Decisions, summary: Summary) -> DecisionTable:
-    failure = Signature(_kind(summary), _stage(summary))
-    switching = found.switching
-    return DecisionTable(
-        tuple(format_decisions(found, failure)),
-        switching.passes_with if switching else (),
-        found.left_out,
-        tuple(by_hand(found)),
-    )
-
-
-def _kind(summary: Summary) -> Kind:
-    return Kind(summary.kind) if summary.kind in set(Kind) else Kind.EXCEPTION
-
-
-def _stage(summary: Summary) -> Stage:
+def _signature(summary: Summary) -> Signature:
     """Parse the stage from the failure's text: ``assert in run: ...``."""
+    kind = Kind(summary.kind) if summary.kind in set(Kind) else Kind.EXCEPTION
     stage = summary.failure.partition(": ")[0].rpartition(" in ")[2]
-    return Stage(stage) if stage in set(Stage) else Stage.RUN
-
-
-def _row(check: Check, accepted: frozenset[int]) -> Row:
-    return Row(
-        check.number,
-        check.at_s,
-        check.strategy,
-        check.form,
-        check.build,
-        check.operators,
-        check.came,
-        check.message,
-        check.seconds,
-        check.digest[:DIGITS],
-        mark_of(check, accepted),
-    )
-
-
-def _spent(summary: Summary) -> list[CpuShare]:
-    total = sum(summary.cpu_seconds.values())
-    if not total:
-        return []
-    parts = summary.cpu_seconds.items()
-    return [CpuShare(name, used, round(100 * used / total, 2)) for name, used in parts]
+    return Signature(kind, Stage(stage) if stage in set(Stage) else Stage.RUN)
 
 
 def _data_to_json(run: Run) -> dict[str, object]:
     """Return the data of the page's script, which adds no content to the page."""
-    order = {
-        name: i for i, name in enumerate(run.program.operators if run.program else ())
-    }
+    order = {name: i for i, name in enumerate(_names(run))}
     remaining = run.reduced.keep if run.reduced is not None else frozenset[str]()
     return {
         "folder": run.folder,
@@ -327,11 +239,9 @@ def format_lead(run: Run) -> str:
         )
     else:
         text += " repro.py was not verified."
-    return (
-        f"{text} The search stopped early: {summary.stopped}."
-        if summary.stopped
-        else text
-    )
+    if summary.stopped:
+        text += f" The search stopped early: {summary.stopped}."
+    return text
 
 
 def format_form_remark(run: Run, operators: int) -> str:
@@ -355,17 +265,13 @@ def figures(run: Run) -> list[tuple[str, str, str]]:
     """Return the key figures: each a name, a value and a note."""
     summary = run.summary
     found = []
-    for name, what in (
-        ("operators", "operators"),
-        ("nodes", "nodes"),
-        ("inputs", "inputs"),
-    ):
+    for name in ("operators", "nodes", "inputs"):
         size = summary.sizes.get(name)
         if size is not None and size.before is not None and size.after is not None:
             note = ""
             if name == "operators":
                 note = "1-minimal" if summary.minimal else "not shown to be minimal"
-            found.append((what, f"{size.before:,} \u2192 {size.after:,}", note))
+            found.append((name, f"{size.before:,} \u2192 {size.after:,}", note))
     if run.checks:
         checks, to_confirm = checks_of(run)
         more = f"{to_confirm:,} more to confirm" if to_confirm else ""
@@ -383,15 +289,12 @@ def figures(run: Run) -> list[tuple[str, str, str]]:
 
 def warnings(run: Run) -> list[str]:
     """List other possible causes, without the mismatch that the cause states."""
-    caveats = run.summary.warnings
+    caveats = [*run.summary.warnings]
     mismatch = run.explanation.culprit_mismatch if run.explanation else None
     if mismatch is None:
-        return [*caveats]
-    return [
-        text
-        for text in caveats
-        if not is_about_mismatch(text, mismatch.operator.operator)
-    ]
+        return caveats
+    culprit = mismatch.operator.operator
+    return [text for text in caveats if not is_about_mismatch(text, culprit)]
 
 
 def list_run_facts(run: Run) -> list[tuple[str, str]]:

@@ -11,6 +11,7 @@ from shrinkfx.program.listing.names import Names
 from shrinkfx.program.listing.printed_program import InputOrWeight, PrintedProgram
 from shrinkfx.program.listing.statements import RETURN
 from shrinkfx.program.skeleton import Role, Skeleton, TensorType
+from shrinkfx.report.issue.plain import strip_default_overload
 
 
 class Light(StrEnum):
@@ -53,36 +54,23 @@ def parts_of(
     program: Skeleton, remaining: Collection[str], culprits: Collection[str] = ()
 ) -> list[Part]:
     """List the boxes of an input program in program order; kept operators are lit."""
-    found = [
-        Part(
-            name,
-            name,
-            f"{name}: {_format_type(program.node(name).value)}",
-            (),
-            (),
-            _VALUE,
-        )
-        for name in program.inputs
-    ]
-    live = Candidate.from_skeleton(
-        program
-    ).keep  # operators without an effect are not shown
+    found = list[Part]()
+    for name in program.inputs:
+        more = f"{name}: {_format_type(program.node(name).value)}"
+        found.append(Part(name, name, more, (), (), _VALUE))
+    # Operators without an effect are not shown.
+    live = Candidate.from_skeleton(program).keep
     for index, name in enumerate(program.operators):
         if name not in live:
             continue
         node = program.node(name)
         light = Light.KEPT if name in remaining else Light.GONE
         light = Light.GUILTY if name in culprits and name in remaining else light
-        lines = (
-            f"{name} = {node.target}",
-            _format_type(node.value),
-            node.scope,
-            node.source,
-        )
-        more = "\n".join(filter(None, lines))
+        call = f"{name} = {node.target}"
+        more = _lines(call, _format_type(node.value), node.scope, node.source)
         reads = _reads(program, node.operands)
         scope = tuple(filter(None, node.scope.split(".")))
-        label, number = strip_overload(node.target), node.operators
+        label, number = strip_default_overload(node.target), node.operators
         found.append(Part(name, label, more, reads, scope, light, index, number))
     returned = _reads(program, program.outputs)
     return [*found, Part(OUTPUT, "returns", "the results", returned, (), _VALUE)]
@@ -100,9 +88,8 @@ def _reads(program: Skeleton, operands: Iterable[str]) -> tuple[str, ...]:
     )
 
 
-def strip_overload(target: str) -> str:
-    """Remove ``.default`` from an operator's name: ``aten.roll``."""
-    return target.removesuffix(".default")
+def _lines(*texts: str) -> str:
+    return "\n".join(filter(None, texts))
 
 
 def _format_type(value: TensorType | None) -> str:
@@ -128,7 +115,7 @@ def parts_of_listing(
             continue
         light = Light.GUILTY if statement.name in culprits else Light.KEPT
         light = light if statement.is_operator else _VALUE
-        more = "\n".join(filter(None, (statement.code, statement.origin)))
+        more = _lines(statement.code, statement.origin)
         label = f"{statement.name} = {code}" if statement.yields else code
         found.append(Part(statement.name, label, more, reads, (), light))
     return found
@@ -168,10 +155,10 @@ def parts_of_candidate(
             continue
         node = program.node(name)
         light = Light.GUILTY if name in culprits else Light.KEPT
-        lines = f"{name} = {node.target}", _format_type(node.value), node.source
-        more = "\n".join(filter(None, lines))
+        call = f"{name} = {node.target}"
+        more = _lines(call, _format_type(node.value), node.source)
         reads = read(candidate.operands(name), name)
-        label = strip_overload(candidate.target(name))
+        label = strip_default_overload(candidate.target(name))
         found.append(Part(name, label, more, reads, (), light))
     returned = read(candidate.sinks)
     return [*found, Part(OUTPUT, "returns", "the results", returned, (), _VALUE)]

@@ -12,6 +12,7 @@ from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.listing.printed_program import PrintedProgram
 from shrinkfx.program.skeleton import Skeleton
 from shrinkfx.report.record import OtherFailure
+from shrinkfx.report.sweep import SweepRow
 
 REPORT = "report.html"
 """Name of the file, next to the repro."""
@@ -158,16 +159,6 @@ class Source:
 
 
 @dataclass(frozen=True)
-class SweepFinding:
-    """One failure that a sweep found."""
-
-    sizes: str
-    kind: str
-    failure: str
-    nearest: str
-
-
-@dataclass(frozen=True)
 class SweepResult:
     """The result of a sweep over sizes.
 
@@ -176,7 +167,7 @@ class SweepResult:
     """
 
     counts: Mapping[str, int]
-    findings: tuple[SweepFinding, ...]
+    findings: tuple[SweepRow, ...]
 
 
 @dataclass(frozen=True)

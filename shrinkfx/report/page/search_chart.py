@@ -7,12 +7,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from shrinkfx.failure.verdict import Outcome
 from shrinkfx.report.page.record import Check
-from shrinkfx.report.page.words import count, time
+
+
+def count(number: int | None, what: str) -> str:
+    """Return a number with its noun; '' if the number is not known."""
+    if number is None:
+        return ""
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+def time(seconds: float) -> str:
+    """Return a duration in seconds."""
+    return f"{seconds:,.0f} s"
+
 
 _ABLATION = "ablation"
 """The check of the input program without the reduced program's operators, which is
@@ -85,17 +97,16 @@ class Tick:
 
 @dataclass(frozen=True)
 class Lane:
-    """A strategy, and its checks.
-
-    Attributes:
-        checks: the number of its checks, of which ``steps`` were steps.
-    """
+    """A strategy, and its checks."""
 
     name: str
     y: float
     dots: tuple[Dot, ...]
-    checks: int
-    steps: int
+
+
+_WIDTH, _LEFT, _RIGHT = 1040.0, 150.0, 1020.0
+_TOP, _BOTTOM = 16.0, 236.0
+_LANES, _LANE = 286.0, 19.0
 
 
 @dataclass(frozen=True)
@@ -110,22 +121,17 @@ class SearchChart:
     """
 
     over: str
-    width: float
     height: float
-    left: float
-    right: float
-    top: float
-    bottom: float
     across: tuple[Tick, ...]
     up: tuple[Tick, ...]
     stair: str
     dots: tuple[Dot, ...]
     lanes: tuple[Lane, ...]
-
-
-_WIDTH, _LEFT, _RIGHT = 1040.0, 150.0, 1020.0
-_TOP, _BOTTOM = 16.0, 236.0
-_LANES, _LANE = 286.0, 19.0
+    width: float = _WIDTH
+    left: float = _LEFT
+    right: float = _RIGHT
+    top: float = _TOP
+    bottom: float = _BOTTOM
 
 
 def draw_search_chart(
@@ -143,27 +149,19 @@ def draw_search_chart(
     x = _scale(0.0, max(last, 1.0), _LEFT, _RIGHT)
     most = max([operators, *(check.operators for check in checks)], default=1)
     y = _logarithmic(max(most, 2))
-    marks = {check.number: mark_of(check, accepted) for check in checks}
-    dots = tuple(
-        Dot(
-            x(at[c.number]),
-            y(c.operators),
-            c.number,
-            marks[c.number],
-            describe_check(c, marks),
-        )
-        for c in sorted(checks, key=lambda c: c.number in accepted)
-    )
+
+    def dot(check: Check) -> Dot:
+        mark = mark_of(check, accepted)
+        place = x(at[check.number]), y(check.operators)
+        return Dot(*place, check.number, mark, describe_check(check, mark))
+
+    tick = time if over == "seconds" else "{:.0f}".format
+    dots = tuple(map(dot, sorted(checks, key=lambda c: c.number in accepted)))
     lanes = _lanes(dots, checks)
     return SearchChart(
         over,
-        _WIDTH,
         _LANES + _LANE * len(lanes) + 6,
-        _LEFT,
-        _RIGHT,
-        _TOP,
-        _BOTTOM,
-        tuple(Tick(x(v), _format_tick(v, over)) for v in _round_numbers(last)),
+        tuple(Tick(x(v), tick(v)) for v in _round_numbers(last)),
         tuple(Tick(y(v), f"{v:,}") for v in _counts(most)),
         _stair(checks, operators, accepted, lambda c: x(at[c.number]), y),
         dots,
@@ -204,12 +202,6 @@ def _round_numbers(last: float) -> list[float]:
     return [step * i for i in range(int(last / step) + 1)]
 
 
-def _format_tick(value: float, over: str) -> str:
-    if over == "checks":
-        return f"{value:.0f}"
-    return time(value)
-
-
 def _stair(
     checks: Sequence[Check],
     operators: int,
@@ -232,13 +224,8 @@ def _lanes(dots: Sequence[Dot], checks: Sequence[Check]) -> tuple[Lane, ...]:
     lanes = []
     for number, name in enumerate(names):
         y = _LANES + _LANE * number
-        its = [
-            Dot(dot.x, y, dot.number, dot.mark, dot.message)
-            for dot in dots
-            if of[dot.number] == name
-        ]
-        made = sum(dot.mark is Mark.STEP for dot in its)
-        lanes.append(Lane(name, y, tuple(its), len(its), made))
+        its = [replace(dot, y=y) for dot in dots if of[dot.number] == name]
+        lanes.append(Lane(name, y, tuple(its)))
     return tuple(lanes)
 
 
@@ -252,7 +239,7 @@ _WORDS = {
 }
 
 
-def describe_check(check: Check, marks: dict[int, Mark]) -> str:
+def describe_check(check: Check, mark: Mark) -> str:
     """Describe a check in one line."""
-    size, what = count(check.operators, "operator"), _WORDS[marks[check.number]]
-    return f"check {check.number}: {check.strategy}, {size}, {what}"
+    size = count(check.operators, "operator")
+    return f"check {check.number}: {check.strategy}, {size}, {_WORDS[mark]}"

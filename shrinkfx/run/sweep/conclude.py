@@ -14,7 +14,7 @@ from shrinkfx.options.options import Options, format_command
 from shrinkfx.options.values import REQUIRED_VARIABLES
 from shrinkfx.program.sizes import Space
 from shrinkfx.protocol.source import is_source_archive
-from shrinkfx.report.sweep import Point, Row, draw, format_sweep_table, write_sweep
+from shrinkfx.report.sweep import Point, SweepRow, draw, format_sweep_table, write_sweep
 from shrinkfx.run.context import RunContext
 from shrinkfx.run.resume_hint import resume_command
 from shrinkfx.run.sweep.at_sizes import ExampleRunner, SweepSettings
@@ -176,12 +176,12 @@ def _finding(
     )
 
 
-def _row(space: Space, case: SweepFailure) -> Row:
+def _row(space: Space, case: SweepFailure) -> SweepRow:
     failure = case.signature
     text = " ".join((failure.text or failure.detail).split())
     missing = "missing guard: " if case.missing_guard else ""
     near = "none found" if case.nearest is None else space.describe(case.nearest)
-    return Row(space.describe(case.sizes), failure.kind, f"{missing}{text}", near)
+    return SweepRow(space.describe(case.sizes), failure.kind, f"{missing}{text}", near)
 
 
 def _to_json(space: Space, finding: SweepFinding) -> dict[str, Any]:
