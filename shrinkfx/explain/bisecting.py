@@ -13,8 +13,13 @@ from pathlib import Path
 from shrinkfx.errors import BudgetExhausted
 from shrinkfx.explain.variants import Variants
 from shrinkfx.failure.verdict import Outcome
-from shrinkfx.findings.decisions import UnneededSubsystem
-from shrinkfx.findings.skipped_parts import PARTS, SkippedPart
+from shrinkfx.findings.decisions import (
+    PARTS,
+    Decisions,
+    SkippedPart,
+    UnneededSubsystem,
+    counted,
+)
 from shrinkfx.protocol.choices import Subsystem
 from shrinkfx.protocol.files import Application
 from shrinkfx.protocol.requests import LeaveOut
@@ -29,24 +34,9 @@ _MANY = 32
 """The same number if the program fails differently without all applications."""
 
 
-@dataclass(frozen=True)
-class BisectionResult:
-    """The result of skipping passes and lowerings.
-
-    Attributes:
-        left_out: applications without which the program passes.
-        not_needed: parts of the compiler that the failure does not need at all.
-        unknown: questions without an answer.
-    """
-
-    left_out: tuple[SkippedPart, ...]
-    not_needed: tuple[UnneededSubsystem, ...]
-    unknown: tuple[str, ...]
-
-
 def needed_applications(
     *variants: Variants, parts: Collection[Subsystem] = tuple(Subsystem)
-) -> BisectionResult:
+) -> Decisions:
     """Find the passes and lowerings without which the program passes.
 
     Args:
@@ -64,7 +54,9 @@ def needed_applications(
                 skipped.append(one)  # stays valid if time runs out later
         except BudgetExhausted as error:
             unknown.append(str(error))
-    return BisectionResult(tuple(skipped), tuple(not_needed), tuple(unknown))
+    return Decisions(
+        left_out=tuple(skipped), unknown=tuple(unknown), not_needed=tuple(not_needed)
+    )
 
 
 def _all(
@@ -146,9 +138,8 @@ class _ApplicationTests:
         present = [part for part in Subsystem if applications[part]]
         passes = tuple(part for part in present if part in PASSES)
         if len(passes) > 1 and self.ask(passes) is Outcome.REPRODUCED:
-            counts = ((part, len(applications[part])) for part in passes)
             self.not_needed += [
-                UnneededSubsystem(part, count) for part, count in counts
+                UnneededSubsystem(part, len(applications[part])) for part in passes
             ]
             return [part for part in present if part not in passes]
         return present
@@ -178,11 +169,10 @@ def _bisect_subsystem(
     )
     if not any(skipped) and not none_is_needed:
         count, part = len(applications), PARTS[subsystem]
-        plural = f"{part}es" if part.endswith("s") else f"{part}s"
         effect = "passes" if outcome is Outcome.PASSED else "does not fail so"
         alone = f"without one of them it does not pass each time ({len(to_try)} tried)"
         tests.unknown.append(
-            f"without any of the {count} {plural} it {effect}, and {alone}"
+            f"without any of the {counted(count, part)} it {effect}, and {alone}"
             if count > 1
             else f"without the one {part} it {effect}, and does not pass each time"
         )
@@ -211,12 +201,9 @@ def _test_application(
     onwards = _is_boundary(tests, subsystem, number, len(applications))
     if not alone and not onwards:
         return None
+    place = one.subsystem, number, len(applications)
     about = one.name, one.node, one.origin
-    return SkippedPart(
-        *(one.subsystem, number, len(applications), *about),
-        alone=alone,
-        onwards=onwards,
-    )
+    return SkippedPart(*place, *about, alone=alone, onwards=onwards)
 
 
 def _is_boundary(

@@ -37,14 +37,12 @@ from shrinkfx.explain.reduced_program import ReducedProgram
 from shrinkfx.explain.values import values
 from shrinkfx.failure.readers.asan import MemoryReport
 from shrinkfx.failure.signature import Kind, Signature, Stage
-from shrinkfx.findings.chain import Chain
-from shrinkfx.findings.compiling import StopPoint
 from shrinkfx.findings.decisions import format_avoiding, mark_only_shows
 from shrinkfx.findings.operator_mismatch import (
     NOT_AS_DECLARED,
     OperatorMismatch,
 )
-from shrinkfx.findings.operators import Operator, format_fails_alone
+from shrinkfx.findings.operators import format_fails_alone
 from shrinkfx.findings.record import Explanation
 from shrinkfx.findings.values import WrongValue
 from shrinkfx.program.candidate import Candidate, Outputs
@@ -55,9 +53,6 @@ from shrinkfx.protocol.operators import FakeMismatch
 logger = logging.getLogger(__name__)
 
 Part = TypeVar("Part")
-
-Finding = Chain | WrongValue | StopPoint
-"""A result that points at operators; a failure has at most one."""
 
 SENTENCES = 3
 """Maximum number of sentences in a cause."""
@@ -128,9 +123,8 @@ def explain(
         found = _with_passes(reduced, found, attempt)
     if notes := [text for text in (facts.own, facts.inside) if text]:
         found = replace(found, cause=(*notes, *found.cause)[:SENTENCES])
-    parts = (found.chain, found.values, found.compile_error)
     unknown = list(attempt.unknown)
-    unknown += [text for part in parts if part for text in part.unknown]
+    unknown += [text for part in found.parts for text in part.unknown]
     if found.decisions is not None:
         unknown += found.decisions.unknown
     return replace(found, unknown=tuple(dict.fromkeys(unknown)))
@@ -153,11 +147,7 @@ def _with_findings(
     if found.chain is None or not found.chain.cause:
         stop = attempt("where the program stops", lambda: explain_stop(reduced))
         found = replace(found, compile_error=stop)
-    parts = [
-        p for p in (found.chain, found.values, found.compile_error) if p is not None
-    ]
-    part = next((part for part in parts if part.cause), None)
-    found = _blame_mismatch(_adopt_cause(found, part, facts), reduced)
+    found = _blame_mismatch(_adopt_cause(found, facts), reduced)
     if not _is_settled(found):
         failing = _list_failing(found)
         wrong = attempt(
@@ -169,14 +159,15 @@ def _with_findings(
     return found
 
 
-def _adopt_cause(
-    found: Explanation, part: Finding | None, facts: KnownFacts
-) -> Explanation:
-    """Take the cause from a finding, or else from the search."""
+def _adopt_cause(found: Explanation, facts: KnownFacts) -> Explanation:
+    """Take the cause from a finding, or else blame the only operator, if it is one."""
+    part = next((part for part in found.parts if part.cause), None)
     if part is not None:
         return replace(found, cause=tuple(part.cause), culprits=tuple(part.culprits))
-    cause, culprits = _blame_only_operator(found.operators, facts)
-    return replace(found, cause=cause, culprits=culprits)
+    if facts.fails and len(found.operators) == 1:
+        cause = (format_fails_alone(found.operators[0]),)
+        return replace(found, cause=cause, culprits=found.operators)
+    return found
 
 
 def _is_settled(found: Explanation) -> bool:
@@ -223,9 +214,8 @@ def _blame_mismatch(found: Explanation, reduced: ReducedProgram) -> Explanation:
     failing = found.chain.dies if found.chain is not None else ()
     names = {one.name for one in (*found.culprits, *failing)}
     used = names | find_dependencies(reduced.candidate, names)
-    mismatch = next(
-        (one for one in found.mismatches if one.operator.name in used), None
-    )
+    mismatches = (one for one in found.mismatches if one.operator.name in used)
+    mismatch = next(mismatches, None)
     if mismatch is None or mismatch.sentence in found.cause:
         return found
     return _add_mismatch(found, mismatch)
@@ -242,8 +232,7 @@ def _describe_effect(found: Explanation, mismatch: OperatorMismatch) -> tuple[st
     """Return sentences about where the mismatch shows, if that is known."""
     if mismatch.is_of_values:
         return found.cause if found.culprits else ()
-    parts = [part for part in (found.chain, found.values, found.compile_error) if part]
-    if not any(part.cause for part in parts):
+    if not any(part.cause for part in found.parts):
         return (f"{_reads(mismatch)}.",)
     others = [one for one in found.culprits if one != mismatch.operator]
     if found.values is None or not others:
@@ -257,15 +246,6 @@ def _describe_effect(found: Explanation, mismatch: OperatorMismatch) -> tuple[st
 def _reads(mismatch: OperatorMismatch) -> str:
     name = mismatch.operator.operator
     return f"Compiled code uses the result of {name} as its fake kernel declares it"
-
-
-def _blame_only_operator(
-    operators: tuple[Operator, ...], facts: KnownFacts
-) -> tuple[tuple[str, ...], tuple[Operator, ...]]:
-    """Blame the operator of the reduced program, if it has only one."""
-    if not facts.fails or len(operators) != 1:
-        return (), ()
-    return (format_fails_alone(operators[0]),), operators
 
 
 def _with_more(
@@ -316,10 +296,7 @@ def _with_decisions_about(
     parts: Collection[Subsystem],
 ) -> Explanation:
     """Find the decisions that the failure needs, in some parts of the compiler."""
-    rate = reduced.rate
-    decisions = attempt(
-        "compiler decisions", lambda: find_decisions(reduced, rate=rate, parts=parts)
-    )
+    decisions = attempt("compiler decisions", lambda: find_decisions(reduced, parts))
     if decisions is not None:
         wrong_size = bool(found.values and found.values.missized)
         decisions = mark_only_shows(

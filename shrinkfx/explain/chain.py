@@ -7,11 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from shrinkfx.explain.access import access_chain, assertion_chain
-from shrinkfx.explain.compiled_view import CompiledView
+from shrinkfx.explain.compiled_view import CompiledView, KernelLog
 from shrinkfx.explain.index import index_chain
-from shrinkfx.explain.kernel_log import KernelLog
 from shrinkfx.explain.reduced_program import ReducedProgram
-from shrinkfx.failure.classify import classify_ending
 from shrinkfx.failure.readers.asan import MemoryReport
 from shrinkfx.failure.signature import MEMORY_FAULT, Kind, Signature, Stage
 from shrinkfx.findings.chain import Chain, InputRejection, Layout
@@ -24,6 +22,9 @@ from shrinkfx.system import scratch
 _KINDS = {Kind.ASSERT, Kind.IMA, Kind.CRASH, Kind.CHECK_INPUTS}
 
 
+_NOTHING = "the instrumented run recorded nothing"
+
+
 def chain(reduced: ReducedProgram, memory: MemoryReport | None = None) -> Chain | None:
     """Follow the failure of a kernel to its cause; return None for other failures.
 
@@ -32,19 +33,14 @@ def chain(reduced: ReducedProgram, memory: MemoryReport | None = None) -> Chain 
     """
     if not _is_of_a_kernel(reduced.target):
         return None
-    with scratch.make_scratch_folder("anatomy") as folder:
-        ending = _run_instrumented(reduced, Path(folder))
+    with scratch.make_scratch_folder("anatomy") as home:
+        folder = Path(home)
+        ending = _run_instrumented(reduced, folder)
         if ending is None or not reduced.fails(ending):
             return _unknown(reduced.why_not(ending))
-        reason_file, view = (
-            Path(folder) / REASON_FILE,
-            read_compiled_view(reduced, Path(folder)),
-        )
-        if view is None:
-            missing = "the instrumented run recorded nothing"
-            return _unknown(
-                reason_file.read_text() if reason_file.exists() else missing
-            )
+        view = read_compiled_view(reduced, folder)
+    if isinstance(view, str):
+        return _unknown(view)
     return _followed(reduced, view, ending, memory)
 
 
@@ -56,9 +52,8 @@ def _run_instrumented(reduced: ReducedProgram, folder: Path) -> Ending | None:
     """Run with the fast build, or with the stock build if that does not fail."""
     path = str(folder)
     ending = reduced.run_recorded(folder, compiled_view=path, build=Build.FAST)
-    if ending is None or reduced.fails(ending) or classify_ending(ending).unresolved:
-        return ending
-    if not reduced.client.builds.pay:  # the run used the stock build
+    used_stock_build = not reduced.client.builds.pay
+    if reduced.is_conclusive(ending) or used_stock_build:
         return ending
     return reduced.run_recorded(folder, compiled_view=path, build=Build.STOCK) or ending
 
@@ -69,11 +64,12 @@ def _is_of_a_kernel(target: Signature) -> bool:
     return target.stage is Stage.RUN and target.kind in _KINDS
 
 
-def read_compiled_view(reduced: ReducedProgram, folder: Path) -> CompiledView | None:
-    """Read the compiled-program view that a worker has written."""
+def read_compiled_view(reduced: ReducedProgram, folder: Path) -> CompiledView | str:
+    """Read the compiled-program view that a worker has written, or why it has not."""
     view_file, log_file = folder / "anatomy.json", folder / "telling"
     if not view_file.exists():
-        return None
+        reason = folder / REASON_FILE
+        return reason.read_text() if reason.exists() else _NOTHING
     recorded = Anatomy.from_line(view_file.read_text())
     log = log_file.read_text(errors="replace") if log_file.exists() else ""
     view = CompiledView(recorded, reduced.candidate, KernelLog.read(log))
@@ -97,17 +93,14 @@ def _followed(
     eager_fails = not reduced.client.options.reference
     if target.kind is Kind.CHECK_INPUTS:
         return refusal_chain(view, text, eager_fails)
+    stray = view.recorded.out_of_bounds
     if target.kind is Kind.ASSERT and "index out of bounds" in target.detail:
         found = index_chain(view, text, eager_fails)
-        if found.kernel or view.recorded.out_of_bounds is None:
+        if found.kernel or stray is None:
             return found
-    if target.kind is Kind.ASSERT and view.recorded.out_of_bounds is None:
+    if target.kind is Kind.ASSERT and stray is None:
         return assertion_chain(view, target.text, eager_fails)
-    if (
-        target.kind is Kind.ASSERT
-        or target.detail == MEMORY_FAULT
-        or view.recorded.out_of_bounds
-    ):
+    if target.kind is Kind.ASSERT or target.detail == MEMORY_FAULT or stray:
         return access_chain(view, memory, eager_fails)
     return Chain(eager_fails=eager_fails, unknown=("which kernel: no trace",))
 
@@ -127,10 +120,8 @@ def refusal_chain(view: CompiledView, text: str, eager_fails: bool) -> Chain:
     """
     match = _REFUSED.search(text)
     if match is None:
-        return Chain(
-            eager_fails=eager_fails,
-            unknown=("which input: the error does not name it",),
-        )
+        why = ("which input: the error does not name it",)
+        return Chain(eager_fails=eager_fails, unknown=why)
     inputs = [i for i in view.recorded.inputs if i.role == "input"]
     place = int(match["input"])
     layout = view.layout_of(inputs[place]) if place < len(inputs) else None
@@ -196,15 +187,14 @@ def _is_size(found: re.Match[str]) -> bool:
 def _describe_rejection(
     refusal: InputRejection, layout: Layout | None
 ) -> tuple[str, ...]:
-    name = layout.name if layout else "an input"
-    role = layout.role if layout else ""
-    what = f"{role} {name}".strip()
+    what = f"{layout.role} {layout.name}".strip() if layout else "an input"
     where = "" if refusal.dim is None else f", dim {refusal.dim}"
     first = (
         f"The compiled program rejects {what}{where}: {refusal.what}, expected "
         f"{refusal.expected}, got {refusal.actual}."
     )
+    second = f"The program was exported for {refusal.expected} only."
     if refusal.symbols:
         declared = "; ".join(symbol.declaration for symbol in refusal.symbols)
-        return (first, f"The exported program declares {declared}.")
-    return (first, f"The program was exported for {refusal.expected} only.")
+        second = f"The exported program declares {declared}."
+    return first, second

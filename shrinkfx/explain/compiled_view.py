@@ -1,30 +1,151 @@
-"""The compiled-program view of the reduced program, in the names of the program."""
+"""The compiled-program view of the reduced program, in the names of the program.
+
+It contains the log that instrumented C++ kernels write as they run, and compares the
+real layout of an argument with its declared layout.
+"""
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TypedDict
 
-from shrinkfx.explain.kernel_log import KernelLog
-from shrinkfx.explain.layouts import real_layout
 from shrinkfx.explain.operators import list_operators
 from shrinkfx.failure.readers.generated import Code
 from shrinkfx.findings.chain import Layout, Limit, SizeSymbol
 from shrinkfx.findings.operator_mismatch import NOT_AS_DECLARED
 from shrinkfx.findings.operators import Operator
 from shrinkfx.program.candidate import Candidate
+from shrinkfx.program.sizes import evaluate, names_in
 from shrinkfx.program.skeleton import Role, Skeleton
 from shrinkfx.program.subgraphs import graph_of
 from shrinkfx.protocol.compiled_program_view import (
     Anatomy,
     Carrier,
+    EagerLayout,
     GivenInput,
     KernelLaunch,
     KernelText,
+    MadeBuffer,
 )
+
+
+@dataclass(frozen=True)
+class KernelLog:
+    """The log of the C++ kernels in one run.
+
+    Attributes:
+        launches: each launch: its kernel, and its arguments by parameter.
+        running: the index of the launch that has not ended, or has thrown; None if
+            there is none.
+        refused: kernel, line and values of the first index that was rejected.
+        fault: the address at which the process died, or ''.
+        cut: whether there were too many launches to record all of them.
+        at: kernel and line of the statement that was running; None if it was not
+            recorded.
+    """
+
+    launches: tuple[tuple[str, dict[str, str]], ...] = ()
+    running: int | None = None
+    refused: tuple[str, int, dict[str, int]] | None = None
+    fault: str = ""
+    at: tuple[str, int] | None = None
+    cut: bool = False
+
+    @property
+    def last(self) -> str:
+        """The kernel that rejected an index, else the one that was running, or ''."""
+        if self.refused:
+            return self.refused[0]
+        return "" if self.running is None else self.launches[self.running][0]
+
+    @classmethod
+    def read(cls, text: str) -> KernelLog:
+        """Parse the log; its last line may be incomplete."""
+        launches: list[tuple[str, dict[str, str]]] = []
+        running, refused, fault, at = None, None, "", None
+        lines = text.split("\n")
+        for line in lines:
+            word, *rest = line.split()[:2] or [""]
+            pairs = dict(p.split("=", 1) for p in line.split()[2:] if "=" in p)
+            if word == "launch" and rest:
+                running = len(launches)
+                launches.append((rest[0], pairs))
+            elif word == "done":
+                running = None
+            elif word == "fault" and rest and not fault:
+                fault = rest[0]
+                kernel, number = ([*line.split()[2:4], "", ""])[:2]
+                at = (kernel, int(number)) if number.isdigit() else None
+            elif word == "refused" and rest and refused is None:
+                place = line.split()[2:3]
+                if place and place[0].isdigit():
+                    refused = (rest[0], int(place[0]), _numbers(pairs))
+            if fault:
+                break
+        return cls(tuple(launches), running, refused, fault, at, "cut" in lines)
+
+
+def _numbers(pairs: dict[str, str]) -> dict[str, int]:
+    return {n: int(v) for n, v in pairs.items() if re.fullmatch(r"-?\d+", v)}
+
+
+def real_layout(recorded: Anatomy, buffer: MadeBuffer) -> EagerLayout | None:
+    """Return the real layout of a buffer that an operator returns, as in eager.
+
+    Other buffers are allocated as declared, so they have no entry.
+    """
+    found = (real for real in recorded.real if real.node == buffer.result)
+    return next(found, None) if buffer.handed else None
+
+
+def read_beyond(recorded: Anatomy, name: str) -> str:
+    """Describe how far beyond its end a buffer is read; '' if it is not."""
+    buffer = next((b for b in recorded.buffers if b.name == name), None)
+    real = real_layout(recorded, buffer) if buffer else None
+    if real is None or real.nbytes >= real.declared:
+        return ""
+    return f"which has {real.nbytes:,} bytes but is read as {real.declared:,}"
+
+
+def describe_oversized(recorded: Anatomy, argument: Layout) -> str:
+    """Describe a declared layout that is larger than the real one; '' if it is not."""
+    if not argument.real_shape:
+        return ""
+    sizes = {s.name: s.value for s in recorded.symbols if s.value is not None}
+    shape = _evaluate_all(argument.shape, sizes)
+    if shape is None:
+        return ""
+    stride = _evaluate_all(argument.stride, sizes)
+    real, strides = argument.real_shape, argument.real_stride
+    fewer = math.prod(real) < math.prod(shape)
+    shorter = bool(stride) and _extent(real, strides) < _extent(shape, stride or ())
+    if not fewer and not shorter:
+        return ""
+    label = f"{argument.role.capitalize()} {argument.name}"
+    if [*real] == shape:
+        declared = ", ".join(argument.stride)
+        return f"{label} is declared with strides [{declared}] but has {[*strides]}."
+    declared = ", ".join(argument.shape)
+    return f"{label} is declared with shape [{declared}] but has {[*real]}."
+
+
+def _evaluate_all(texts: Sequence[str], sizes: Mapping[str, int]) -> list[int] | None:
+    """Evaluate sizes; return None if one is unknown."""
+    if not all(names_in(text) <= sizes.keys() for text in texts):
+        return None
+    return [evaluate(text, sizes) for text in texts]
+
+
+def _extent(shape: Sequence[int], stride: Sequence[int]) -> int:
+    """Return the number of elements from the first to the last one in memory."""
+    if not all(shape):
+        return 0
+    pairs = zip(shape, stride, strict=True)
+    return 1 + sum((size - 1) * step for size, step in pairs)
+
 
 _WORD = re.compile(r"[A-Za-z_]\w*")
 
@@ -82,9 +203,8 @@ class CompiledView:
     ) -> tuple[Operator, ...]:
         """Return the operators that a kernel computes."""
         if kernel.inside:  # its launch only tells which operator runs it
-            return self.find_operators_for(
-                kernel, [n for o in kernel.origins for n in o.nodes]
-            )
+            nodes = [node for origin in kernel.origins for node in origin.nodes]
+            return self.find_operators_for(kernel, nodes)
         return self.find_operators_for(kernel, launch.nodes if launch else ())
 
     def launch_of(self, kernel: str) -> tuple[int, KernelLaunch] | None:
@@ -119,11 +239,8 @@ class CompiledView:
         log = self.kernel_log
         if log.cut or not log.launches:
             return 0
-        last = log.refused[0] if log.refused else ""
-        if not last and log.running is not None:
-            last = log.launches[log.running][0]
-        each = sum(launch.kernel == last for launch in self.recorded.launches)
-        times = sum(kernel == last for kernel, _ in log.launches)
+        each = sum(launch.kernel == log.last for launch in self.recorded.launches)
+        times = sum(kernel == log.last for kernel, _ in log.launches)
         return (times - 1) // each + 1 if each and times else 0
 
     def map_arguments(self, launch: KernelLaunch, code: Code) -> dict[str, str]:
@@ -135,11 +252,14 @@ class CompiledView:
         inputs = self.recorded.inputs
         return next((i for i in inputs if i.code == code_name), None)
 
+    def buffer(self, name: str) -> MadeBuffer | None:
+        """Return the buffer with a name in the wrapper code."""
+        return next((b for b in self.recorded.buffers if b.name == name), None)
+
     def read(self, name: str) -> str:
         """Return the buffer whose memory a kernel writes over."""
-        buffers = {buffer.name: buffer for buffer in self.recorded.buffers}
-        known = buffers.get(name)
-        return known.instead_of or name if known else name
+        buffer = self.buffer(name)
+        return buffer.instead_of or name if buffer else name
 
     def find_producers(self, role: str) -> tuple[Operator, ...]:
         """Return the operators of the reduced program that produced an argument.
@@ -175,8 +295,7 @@ class CompiledView:
         """Return the layout of an input or a buffer by its name in the wrapper code."""
         if (entry := self.input(name)) is not None:
             return self.layout_of(entry)
-        buffer = next((b for b in self.recorded.buffers if b.name == name), None)
-        if buffer is None:
+        if (buffer := self.buffer(name)) is None:
             return None
         real = real_layout(self.recorded, buffer)
         return Layout(
@@ -222,12 +341,12 @@ class CompiledView:
 
     def result(self, buffer: str) -> tuple[Operator, ...]:
         """Return the operator whose result a buffer is; none for intermediates."""
-        found = next((b for b in self.recorded.buffers if b.name == buffer), None)
+        found = self.buffer(buffer)
         return self.operators([found.result]) if found and found.result else ()
 
     def computed(self, buffer: str) -> tuple[Operator, ...]:
         """Return all operators that compute a buffer."""
-        found = next((b for b in self.recorded.buffers if b.name == buffer), None)
+        found = self.buffer(buffer)
         return self.operators(found.nodes) if found else ()
 
     def writer(self, buffer: str) -> str:
@@ -265,8 +384,8 @@ class CompiledView:
         for name in names:
             if (symbol := known.get(name)) is None:
                 continue
-            in_order = sorted(symbol.carriers, key=lambda c: c.size != name)
-            carrier = in_order[0] if in_order else None
+            carrier = min(symbol.carriers, key=lambda c: c.size != name, default=None)
+            whole_input, whole_dim = trace_to_input(self.skeleton, carrier)
             found.append(
                 SizeSymbol(
                     name=name,
@@ -277,7 +396,8 @@ class CompiledView:
                     dim=carrier.dim if carrier else None,
                     size=carrier.size if carrier else "",
                     guards=symbol.guards,
-                    **trace_to_input(self.skeleton, carrier),
+                    whole_input=whole_input,
+                    whole_dim=whole_dim,
                 )
             )
         return found
@@ -303,26 +423,25 @@ def _number(code: str) -> int | None:
     return int(found[1]) if found else None
 
 
-class CarryingInput(TypedDict, total=False):
-    """The input of the input program that carries a size: fields of ``SizeSymbol``."""
+def trace_to_input(
+    skeleton: Skeleton, carrier: Carrier | None
+) -> tuple[str, int | None]:
+    """Trace the size of a cut value to an input of the input program and its dim.
 
-    whole_input: str
-    whole_dim: int
-
-
-def trace_to_input(skeleton: Skeleton, carrier: Carrier | None) -> CarryingInput:
-    """Trace the size of a cut value to an input; empty if it is an input's own size."""
+    Returns:
+        '' and None if it is an input's own size.
+    """
     if carrier is None or carrier.input not in skeleton:
-        return {}
+        return "", None
     cut = skeleton.node(carrier.input)
     if cut.role is not Role.OPERATOR or cut.value is None:
-        return {}
+        return "", None
     size = cut.value.shape[carrier.dim]
     for name in skeleton.inputs:
         value = skeleton.node(name).value
         if value is not None and not size.isdigit() and size in value.shape:
-            return {"whole_input": name, "whole_dim": value.shape.index(size)}
-    return {}
+            return name, value.shape.index(size)
+    return "", None
 
 
 def operators_within(

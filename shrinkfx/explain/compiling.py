@@ -7,8 +7,8 @@ that the child process has left.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from shrinkfx.explain.operators import find_last_operators, select_operators
@@ -37,46 +37,34 @@ _ELSEWHERE = frozenset({Kind.IMA, Kind.ASSERT, Kind.CHECK_INPUTS, Kind.CHECK})
 """Kinds of run-time failures that another analysis explains."""
 
 
-@dataclass(frozen=True)
-class Phase:
-    """A frame of Inductor, as a regex of file and function, and what it does."""
+PHASES = {
+    r"torch/_functorch/.*": "tracing (AOTAutograd)",
+    r"torch/(_decomp|_refs|_prims)/.*|torch/_inductor/decomposition.*": (
+        "a decomposition"
+    ),
+    r".*:(_recursive_)?pre_grad_passes": "a pre-grad pass",
+    r".*:(_recursive_)?joint_graph_passes": "a joint-graph pass",
+    r".*:(_recursive_)?post_grad_passes": "a post-grad pass",
+    r"torch/_inductor/graph\.py:(run_node|call_function)": "lowering",
+    r"torch/_inductor/graph\.py:(codegen|_update_scheduler)": "scheduling",
+    r"torch/_inductor/scheduler\.py:.*": "scheduling",
+    r"torch/_inductor/codegen/(cpp_)?wrapper.*": "wrapper code generation",
+    r".*:generate_and_run_autotune_block": "benchmarking",
+    r"shrinkfx/worker/interpreter/codegen/cuda_source\.py:_compile_kernels": (
+        "benchmarking"
+    ),
+    r"torch/_inductor/codegen/cpp(?!_wrapper).*": "C++ code generation",
+    r"torch/_inductor/codegen/(triton|simd).*": "Triton code generation",
+    r"torch/_inductor/(cpp_builder|codecache)\.py:(run|_run)_compile_cmd": (
+        "C++ compilation"
+    ),
+    r"torch/_inductor/runtime/triton_heuristics.*": "Triton's compilation",
+    r"triton/(compiler|backends)/.*": "Triton's compilation",
+}
+"""What Inductor does, by a regex of file and function of a frame.
 
-    frame: str
-    doing: str
-
-
-PHASES = (
-    Phase(r"torch/_functorch/.*", "tracing (AOTAutograd)"),
-    Phase(
-        r"torch/(_decomp|_refs|_prims)/.*|torch/_inductor/decomposition.*",
-        "a decomposition",
-    ),
-    Phase(r".*:(_recursive_)?pre_grad_passes", "a pre-grad pass"),
-    Phase(r".*:(_recursive_)?joint_graph_passes", "a joint-graph pass"),
-    Phase(r".*:(_recursive_)?post_grad_passes", "a post-grad pass"),
-    Phase(r"torch/_inductor/graph\.py:(run_node|call_function)", "lowering"),
-    Phase(
-        r"torch/_inductor/graph\.py:(codegen|_update_scheduler)|torch/_inductor/scheduler\.py:.*",
-        "scheduling",
-    ),
-    Phase(r"torch/_inductor/codegen/(cpp_)?wrapper.*", "wrapper code generation"),
-    Phase(
-        r".*:generate_and_run_autotune_block"
-        r"|shrinkfx/worker/interpreter/codegen/cuda_source\.py:_compile_kernels",
-        "benchmarking",
-    ),
-    Phase(r"torch/_inductor/codegen/cpp(?!_wrapper).*", "C++ code generation"),
-    Phase(r"torch/_inductor/codegen/(triton|simd).*", "Triton code generation"),
-    Phase(
-        r"torch/_inductor/(cpp_builder|codecache)\.py:(run|_run)_compile_cmd",
-        "C++ compilation",
-    ),
-    Phase(
-        r"torch/_inductor/runtime/triton_heuristics.*|triton/(compiler|backends)/.*",
-        "Triton's compilation",
-    ),
-)
-"""From the outermost to the innermost; the last one that matches a frame counts."""
+From the outermost to the innermost; the last one that matches a frame counts.
+"""
 
 
 def explain_stop(reduced: ReducedProgram) -> StopPoint | None:
@@ -118,34 +106,32 @@ def _ask(reduced: ReducedProgram) -> tuple[Ending | None, Traces]:
 def _of_compiler(reduced: ReducedProgram, ending: Ending, traces: Traces) -> StopPoint:
     raised = ending.raised
     if raised is None:
-        culprits, message = (
-            _select_suspects(reduced, ending, traces),
-            _ended(reduced, ending),
-        )
+        culprits = _select_suspects(reduced, ending, traces)
+        message = _ended(reduced, ending)
         return StopPoint(culprits, "compilation", message=message, kernel=traces.kernel)
     text = raised.message
-    complaint = (
-        (parse_triton_error(text) or parse_gcc_error(text))
-        if _is_of_compiler(text)
-        else None
-    )
+    doing = classify_phase(raised.frames) or "compilation"
+    complaint: Complaint | None = None
+    if _COMPILERS_OWN.search(text):
+        if complaint := parse_triton_error(text):
+            doing = "Triton's compilation"
+        elif complaint := parse_gcc_error(text):
+            of_linker = complaint.text.startswith(("undefined", "cannot find"))
+            doing = "linking" if of_linker else "C++ compilation"
     kernel = _kernel(complaint, traces)
-    culprits = _of_kernel(reduced.candidate, kernel, traces) if kernel else ()
+    launches = [x for x in traces.launches if kernel and x.kernel == kernel]
+    nodes = [node for launch in launches for node in launch.nodes]
+    culprits = select_operators(reduced.candidate, nodes)
     culprits = culprits or _select_suspects(reduced, ending, traces)
     is_custom = traces.is_own and not kernel
-    phase = classify_phase(raised.frames)
-    if complaint is not None:
-        phase = (
-            "Triton's compilation"
-            if parse_triton_error(text)
-            else _compiler_or_linker(complaint)
-        )
+    # The node that PyTorch says was being processed.
+    at_work = () if kernel or traces.is_own else traces.raised_at[:1]
     return StopPoint(
         culprits=() if is_custom else culprits,
         calls=traces.at_work if not kernel else "",
-        comes_of=_at_work(reduced.candidate, traces) if not kernel else (),
+        comes_of=select_operators(reduced.candidate, [n for at in at_work for n in at]),
         is_own=is_custom,
-        doing=phase or "compilation",
+        doing=doing,
         place="" if complaint else find_innermost_function(raised.frames),
         message=complaint.text if complaint else _extract_first_line(raised.type, text),
         kernel=kernel,
@@ -154,26 +140,7 @@ def _of_compiler(reduced: ReducedProgram, ending: Ending, traces: Traces) -> Sto
     )
 
 
-def _at_work(candidate: Candidate, traces: Traces) -> tuple[Operator, ...]:
-    """Return the operators of the node that PyTorch says was being processed."""
-    if traces.is_own or not traces.raised_at:
-        return ()
-    return select_operators(candidate, traces.raised_at[0])
-
-
 _COMPILERS_OWN = re.compile(r"CppCompileError|C\+\+ compile error|\bat \d+:\d+:\n")
-
-
-def _is_of_compiler(text: str) -> bool:
-    return bool(_COMPILERS_OWN.search(text))
-
-
-def _compiler_or_linker(complaint: Complaint) -> str:
-    return (
-        "linking"
-        if complaint.text.startswith(("undefined", "cannot find"))
-        else ("C++ compilation")
-    )
 
 
 def _extract_first_line(kind: str, text: str) -> str:
@@ -190,9 +157,9 @@ _KIND = re.compile(r"[\w.]*(?:Error|Exception)")
 def classify_phase(frames: Sequence[str]) -> str:
     """Return what was being done, from an exception's frames, outermost first."""
     for frame in reversed(frames):
-        for known in reversed(PHASES):
-            if re.fullmatch(known.frame, frame):
-                return known.doing
+        for pattern, doing in reversed(PHASES.items()):
+            if re.fullmatch(pattern, frame):
+                return doing
     return ""
 
 
@@ -214,25 +181,16 @@ def find_innermost_function(frames: Sequence[str]) -> str:
 
 def _kernel(complaint: Complaint | None, traces: Traces) -> str:
     """Return the kernel that was being compiled."""
-    names = [traces.kernel]
-    if complaint is not None:
-        names.append(complaint.function)
-    if traces.excerpt is not None:
-        names.append(traces.excerpt.function)
+    names = [
+        traces.kernel,
+        complaint.function if complaint else "",
+        traces.excerpt.function if traces.excerpt else "",
+    ]
     kernels = {launch.kernel for launch in traces.launches}
     known = [name for name in names if name in kernels]
     # A name with '::' is a method of the wrapper; kernels are free functions.
     functions = [name for name in names if name and "::" not in name]
     return next(iter([*known, *functions]), "")
-
-
-def _of_kernel(
-    candidate: Candidate, kernel: str, traces: Traces
-) -> tuple[Operator, ...]:
-    nodes = [
-        n for launch in traces.launches if launch.kernel == kernel for n in launch.nodes
-    ]
-    return select_operators(candidate, nodes)
 
 
 _SURE = 0.8
@@ -257,29 +215,28 @@ def _select_suspects(
     )
 
 
+_AROUND = 3
+"""Maximum number of quoted lines before and after the failing one."""
+
+
 def quote_error_lines(
     complaint: Complaint, excerpt: Excerpt | None
 ) -> tuple[CodeLine, ...]:
     """Quote the lines around the error, with the compiler's mark."""
     if excerpt is not None:
         numbered = enumerate(excerpt.lines, excerpt.first)
-        at, mark = excerpt.line, complaint.caret or _mark(complaint.column)
+        column = complaint.column
+        below = " " * (column - 1) + "^" if column else ""
+        at, mark = excerpt.line, complaint.caret or below
     else:
         first = complaint.line - len(complaint.code) + 1
         numbered = enumerate(complaint.code, first)
         at, mark = complaint.line, complaint.caret
-    lines = [
-        CodeLine(n, text, n == at, mark if n == at else "") for n, text in numbered
-    ]
-    return tuple(_around(lines, at))
-
-
-def _mark(column: int) -> str:
-    return " " * (column - 1) + "^" if column else ""
-
-
-def _around(lines: Iterable[CodeLine], at: int, by: int = 3) -> Iterable[CodeLine]:
-    return (line for line in lines if at - by <= line.number <= at + by)
+    return tuple(
+        CodeLine(n, text, n == at, mark if n == at else "")
+        for n, text in numbered
+        if abs(n - at) <= _AROUND
+    )
 
 
 _DOING = {

@@ -22,7 +22,6 @@ from shrinkfx.explain.variants import Variants
 from shrinkfx.failure.verdict import Outcome
 from shrinkfx.findings.decisions import Decisions, OptionSearch, Setting
 from shrinkfx.protocol.choices import CandidateForm, Subsystem
-from shrinkfx.protocol.descriptions import Settings
 from shrinkfx.search.bundles import Subset
 from shrinkfx.search.odds import Key, Probabilities
 
@@ -32,7 +31,6 @@ class SwitchDevice(Enum):
 
     CPU = "CPU"
     CUDA = "CUDA"
-    BOTH = "both"
 
 
 @dataclass(frozen=True)
@@ -42,46 +40,32 @@ class Switch:
     Attributes:
         conservative: the conservative value of the option, which disables the decision.
         what: a description of the decision.
+        on: the only device whose code the decision affects; None for both.
     """
 
     option: str
     conservative: bool | int | str
     what: str
-    on: SwitchDevice = SwitchDevice.BOTH
+    on: SwitchDevice | None = None
 
-    def __str__(self) -> str:
-        return f"{self.option}={self.conservative}"
 
+_CPU, _CUDA = SwitchDevice
 
 SWITCHES = (
     # Code for the CPU.
-    Switch("cpp.simdlen", 1, "vectorised code", SwitchDevice.CPU),
-    Switch(
-        "cpp.enable_loop_tail_vec", False, "vectorised loop tails", SwitchDevice.CPU
-    ),
-    Switch("cpp.threads", 1, "parallel loops", SwitchDevice.CPU),
-    Switch(
-        "cpp.enable_unsafe_math_opt_flag", False, "unsafe math of g++", SwitchDevice.CPU
-    ),
-    Switch(
-        "cpp.enable_floating_point_contract_flag",
-        "off",
-        "fused a*b+c",
-        SwitchDevice.CPU,
-    ),
-    Switch("cpp.use_decompose_tanh", False, "a decomposed tanh", SwitchDevice.CPU),
-    Switch(
-        "cpp.fallback_scatter_reduce_sum",
-        True,
-        "Inductor's own scatter",
-        SwitchDevice.CPU,
-    ),
-    Switch("cpp.weight_prepack", False, "prepacked weights", SwitchDevice.CPU),
+    Switch("cpp.simdlen", 1, "vectorised code", _CPU),
+    Switch("cpp.enable_loop_tail_vec", False, "vectorised loop tails", _CPU),
+    Switch("cpp.threads", 1, "parallel loops", _CPU),
+    Switch("cpp.enable_unsafe_math_opt_flag", False, "unsafe math of g++", _CPU),
+    Switch("cpp.enable_floating_point_contract_flag", "off", "fused a*b+c", _CPU),
+    Switch("cpp.use_decompose_tanh", False, "a decomposed tanh", _CPU),
+    Switch("cpp.fallback_scatter_reduce_sum", True, "Inductor's own scatter", _CPU),
+    Switch("cpp.weight_prepack", False, "prepacked weights", _CPU),
     # Fusion.
     Switch("max_fusion_size", 1, "fusion of kernels"),
     Switch("epilogue_fusion", False, "fused epilogues"),
     Switch("prologue_fusion", False, "fused prologues"),
-    Switch("cpp.max_horizontal_fusion_size", 1, "horizontal fusion", SwitchDevice.CPU),
+    Switch("cpp.max_horizontal_fusion_size", 1, "horizontal fusion", _CPU),
     Switch("aggressive_fusion", False, "aggressive fusion"),
     Switch("combo_kernels", False, "combined kernels"),
     Switch("loop_ordering_after_fusion", False, "reordered loops of fused kernels"),
@@ -94,17 +78,12 @@ SWITCHES = (
     Switch("inplace_buffers", False, "results written over operands"),
     Switch("allow_buffer_reuse", False, "reuse of buffers"),
     Switch("memory_planning", False, "planned memory"),
-    Switch(
-        "aot_inductor.allow_stack_allocation",
-        False,
-        "buffers on the stack",
-        SwitchDevice.CPU,
-    ),
+    Switch("aot_inductor.allow_stack_allocation", False, "buffers on the stack", _CPU),
     Switch(
         "aot_inductor.use_minimal_arrayref_interface",
         False,
         "the minimal arrayref interface",
-        SwitchDevice.CPU,
+        _CPU,
     ),
     # Graph passes. Two options are missing because correct programs do not compile
     # with them: constant_and_index_propagation=False (2.11: "NotImplementedError:
@@ -136,10 +115,7 @@ SWITCHES = (
     Switch("comprehensive_padding", False, "padded strides"),
     Switch("keep_output_stride", True, "Inductor's own output strides"),
     Switch(
-        "triton.divisible_by_16",
-        False,
-        "arguments known to be divisible by 16",
-        SwitchDevice.CUDA,
+        "triton.divisible_by_16", False, "arguments known to be divisible by 16", _CUDA
     ),
     Switch("assume_aligned_inputs", False, "inputs taken for aligned"),
     Switch("assume_unaligned_fallback_output", True, "results taken for aligned"),
@@ -147,55 +123,23 @@ SWITCHES = (
     # Reductions.
     Switch("unroll_reductions_threshold", 1, "unrolled reductions"),
     Switch("split_reductions", False, "split reductions"),
+    Switch("triton.persistent_reductions", False, "persistent reductions", _CUDA),
+    Switch("triton.cooperative_reductions", False, "cooperative reductions", _CUDA),
     Switch(
-        "triton.persistent_reductions",
-        False,
-        "persistent reductions",
-        SwitchDevice.CUDA,
+        "triton.force_cooperative_reductions", False, "cooperative reductions", _CUDA
     ),
-    Switch(
-        "triton.cooperative_reductions",
-        False,
-        "cooperative reductions",
-        SwitchDevice.CUDA,
-    ),
-    Switch(
-        "triton.force_cooperative_reductions",
-        False,
-        "cooperative reductions",
-        SwitchDevice.CUDA,
-    ),
-    Switch(
-        "triton.mix_order_reduction",
-        False,
-        "mixed-order reductions",
-        SwitchDevice.CUDA,
-    ),
-    Switch("triton.nested_reduction", False, "nested reductions", SwitchDevice.CUDA),
-    Switch("triton.tile_reductions", False, "tiled reductions", SwitchDevice.CUDA),
-    Switch(
-        "triton.scalar_accumulators", False, "accumulators by row", SwitchDevice.CUDA
-    ),
+    Switch("triton.mix_order_reduction", False, "mixed-order reductions", _CUDA),
+    Switch("triton.nested_reduction", False, "nested reductions", _CUDA),
+    Switch("triton.tile_reductions", False, "tiled reductions", _CUDA),
+    Switch("triton.scalar_accumulators", False, "accumulators by row", _CUDA),
     # Triton.
-    Switch("triton.emit_pointer_range_32", False, "32-bit pointers", SwitchDevice.CUDA),
-    Switch(
-        "triton.coalesce_tiling_analysis",
-        False,
-        "tiling that coalesces",
-        SwitchDevice.CUDA,
-    ),
-    Switch(
-        "triton.prefer_nd_tiling",
-        False,
-        "tiling in several dimensions",
-        SwitchDevice.CUDA,
-    ),
-    Switch("triton.max_tiles", 1, "tiling", SwitchDevice.CUDA),
-    Switch("triton.use_block_ptr", False, "block pointers", SwitchDevice.CUDA),
-    Switch(
-        "triton.use_tensor_descriptor", False, "tensor descriptors", SwitchDevice.CUDA
-    ),
-    Switch("triton.multi_kernel", 0, "a run-time choice of kernels", SwitchDevice.CUDA),
+    Switch("triton.emit_pointer_range_32", False, "32-bit pointers", _CUDA),
+    Switch("triton.coalesce_tiling_analysis", False, "tiling that coalesces", _CUDA),
+    Switch("triton.prefer_nd_tiling", False, "tiling in several dimensions", _CUDA),
+    Switch("triton.max_tiles", 1, "tiling", _CUDA),
+    Switch("triton.use_block_ptr", False, "block pointers", _CUDA),
+    Switch("triton.use_tensor_descriptor", False, "tensor descriptors", _CUDA),
+    Switch("triton.multi_kernel", 0, "a run-time choice of kernels", _CUDA),
     # Autotuning.
     Switch("max_autotune", False, "autotuning"),
     Switch("max_autotune_gemm", False, "autotuned matrix products"),
@@ -203,75 +147,47 @@ SWITCHES = (
     Switch("coordinate_descent_tuning", False, "tuning by coordinate descent"),
     # Numerics.
     Switch("emulate_precision_casts", True, "roundings left out between operators"),
-    Switch(
-        "eager_numerics.division_rounding",
-        True,
-        "approximate division",
-        SwitchDevice.CUDA,
-    ),
-    Switch("use_fast_math", False, "fast math", SwitchDevice.CUDA),
+    Switch("eager_numerics.division_rounding", True, "approximate division", _CUDA),
+    Switch("use_fast_math", False, "fast math", _CUDA),
     Switch("fallback_random", True, "Inductor's own random numbers"),
     # The library.
     Switch(
-        "aot_inductor.compile_wrapper_opt_level",
-        "O0",
-        "an optimised wrapper",
-        SwitchDevice.CPU,
+        "aot_inductor.compile_wrapper_opt_level", "O0", "an optimised wrapper", _CPU
     ),
-    Switch(
-        "aot_inductor.enable_lto", False, "link-time optimisation", SwitchDevice.CPU
-    ),
-    Switch(
-        "aot_inductor.weight_use_caching_allocator",
-        False,
-        "cached weights",
-        SwitchDevice.CUDA,
-    ),
+    Switch("aot_inductor.enable_lto", False, "link-time optimisation", _CPU),
+    Switch("aot_inductor.weight_use_caching_allocator", False, "cached weights", _CUDA),
 )
-
 
 _SHORT = "the compiler decisions that the failure needs: {}"
 
 
 def find_decisions(
-    reduced: ReducedProgram,
-    *,
-    rate: float = 1.0,
-    parts: Collection[Subsystem] = tuple(Subsystem),
+    reduced: ReducedProgram, parts: Collection[Subsystem] = tuple(Subsystem)
 ) -> Decisions:
     """Find the compiler decisions without which the reduced program passes.
 
     Args:
-        rate: the fraction of its runs that fail.
         parts: the parts of the compiler to test; options are tested only if all are
             given.
     """
     try:
-        variants = Variants(reduced, rate).with_fast_build()
+        variants = Variants(reduced).with_fast_build()
     except BudgetExhausted as error:
         return Decisions(unknown=(_SHORT.format(error),))
-    decisions = _by_number(variants, Decisions(), parts)
+    decisions = _by_number(variants, parts)
     if set(parts) == set(Subsystem):
         decisions = _by_switches(variants, decisions)
     return replace(decisions, compilations=len(variants.answers))
 
 
-def _by_number(
-    variants: Variants, decisions: Decisions, parts: Collection[Subsystem]
-) -> Decisions:
+def _by_number(variants: Variants, parts: Collection[Subsystem]) -> Decisions:
     variants.reduced.note("explain: skipping passes and lowerings by number")
     # The source form is what the repro compiles, so the numbers hold for the user's
     # own commands. If it does not fail, the program itself is used.
     source = variants.with_options(form=CandidateForm.SOURCE)
-    result = needed_applications(source, variants, parts=parts)
-    reasons = (f"passes and lowerings by number: {why}" for why in result.unknown)
-    return replace(
-        decisions,
-        left_out=result.left_out,
-        not_needed=result.not_needed,
-        interpreted=variants.interpreted,
-        unknown=(*decisions.unknown, *reasons),
-    )
+    found = needed_applications(source, variants, parts=parts)
+    reasons = (f"passes and lowerings by number: {why}" for why in found.unknown)
+    return replace(found, interpreted=variants.interpreted, unknown=tuple(reasons))
 
 
 def _by_switches(variants: Variants, decisions: Decisions) -> Decisions:
@@ -315,54 +231,56 @@ def needed_switches(variants: Variants) -> OptionSearch:
         return OptionSearch(
             unknown="the worker did not report the settings of Inductor"
         )
-    device = SwitchDevice.CUDA if known.for_cuda else SwitchDevice.CPU
-    table = [s for s in SWITCHES if s.on in (device, SwitchDevice.BOTH)]
-    return _search(variants, _that_decide(table, known), _list_missing(table, known))
-
-
-def _that_decide(table: Sequence[Switch], known: Settings) -> list[Switch]:
-    """Return the switches that change something."""
-    return [
-        switch
-        for switch in table
-        if switch.option in known.values
-        and switch.option not in known.fixed
-        and known.values[switch.option] != switch.conservative
+    device = _CUDA if known.for_cuda else _CPU
+    table = [s for s in SWITCHES if s.on in (device, None)]
+    switches = [
+        s
+        for s in table
+        if s.option not in known.fixed
+        and known.values.get(s.option, s.conservative) != s.conservative
     ]
-
-
-def _list_missing(table: Sequence[Switch], known: Settings) -> OptionSearch:
-    """Return which switches this PyTorch lacks, and which are fixed."""
-    options = [switch.option for switch in table]
+    previous = len(variants.answers)
+    needed, minimal, why = _search(variants, switches)
     return OptionSearch(
-        missing=tuple(name for name in options if name not in known.values),
-        fixed=tuple(name for name in options if name in known.fixed),
+        tried=len(switches),
+        passes_with=_settings(needed),
+        minimal=minimal,
+        compilations=len(variants.answers) - previous,
+        missing=tuple(s.option for s in table if s.option not in known.values),
+        fixed=tuple(s.option for s in table if s.option in known.fixed),
+        unknown=why,
+        settings=_settings(switches),
     )
 
 
 def _search(
-    variants: Variants, switches: list[Switch], search: OptionSearch
-) -> OptionSearch:
-    """Test all switches together, and then smaller and smaller subsets."""
-    search = replace(search, tried=len(switches), settings=_settings(switches))
-    previous = len(variants.answers)
+    variants: Variants, switches: list[Switch]
+) -> tuple[Sequence[Switch], bool, str]:
+    """Test all switches together, and then smaller and smaller subsets.
+
+    Returns:
+        Switches with which the program passes, whether all of them are needed, and why
+        there are none, or ''.
+    """
+    most = len(variants.answers) + MOST - 1
+
+    def passes(part: Sequence[Switch]) -> bool:
+        if len(variants.answers) >= most:
+            raise _LimitReached
+        return _set(variants, part) is Outcome.PASSED
+
     start, why = _part_that_passes(variants, switches)
-    if start:
-        passes = _Passes(variants, previous + MOST - 1)
-        subset = Subset(start, SwitchProbabilities(len(start)), passes)
-        try:
-            needed, minimal = subset.run(), True
-        except _LimitReached:
-            needed, minimal = subset.kept, False
-        # Confirm it with the stock build, which also rules out a coincidence.
-        if (
-            variants.with_stock_build().with_settings(_conservative_options(needed))
-            is Outcome.PASSED
-        ):
-            search = replace(search, passes_with=_settings(needed), minimal=minimal)
-        else:
-            why = "the program does not pass with the found options in every run"
-    return replace(search, unknown=why, compilations=len(variants.answers) - previous)
+    if not start:
+        return [], False, why
+    subset = Subset(start, SwitchProbabilities(len(start)), passes)
+    try:
+        needed, minimal = subset.run(), True
+    except _LimitReached:
+        needed, minimal = subset.kept, False
+    # Confirm it with the stock build, which also rules out a coincidence.
+    if _set(variants.with_stock_build(), needed) is Outcome.PASSED:
+        return needed, minimal, ""
+    return [], False, "the program does not pass with the found options in every run"
 
 
 def _settings(switches: Iterable[Switch]) -> tuple[Setting, ...]:
@@ -373,23 +291,9 @@ class _LimitReached(Exception):
     """The maximum number of compilations is reached."""
 
 
-@dataclass(frozen=True)
-class _Passes:
-    """Tests whether the program passes with some switches, until a limit of answers."""
-
-    variants: Variants
-    most: int
-
-    def __call__(self, part: Sequence[Switch]) -> bool:
-        if len(self.variants.answers) >= self.most:
-            raise _LimitReached
-        return (
-            self.variants.with_settings(_conservative_options(part)) is Outcome.PASSED
-        )
-
-
-def _conservative_options(part: Iterable[Switch]) -> dict[str, bool | int | str]:
-    return {switch.option: switch.conservative for switch in part}
+def _set(variants: Variants, switches: Iterable[Switch]) -> Outcome:
+    """Compile and run the program with switches set to their conservative values."""
+    return variants.with_settings({s.option: s.conservative for s in switches})
 
 
 def _part_that_passes(
@@ -407,7 +311,7 @@ def _part_that_passes(
     parts, tested = deque([switches]), 0
     while parts and tested < _PARTS:
         part, tested = parts.popleft(), tested + 1
-        outcome = variants.with_settings(_conservative_options(part))
+        outcome = _set(variants, part)
         if outcome is Outcome.PASSED:
             return part, ""
         if outcome is Outcome.REPRODUCED:

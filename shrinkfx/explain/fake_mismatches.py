@@ -67,11 +67,8 @@ def _find_in_operators(
             yield OperatorMismatch(operator, *facts, what=one.what)
         elif operator.name in in_original:
             mismatch = in_original[operator.name]
-            text = (
-                f"{mismatch.difference_text} (result {mismatch.place})"
-                if mismatch.place
-                else mismatch.difference_text
-            )
+            result = f" (result {mismatch.place})" if mismatch.place else ""
+            text = f"{mismatch.difference_text}{result}"
             was = mismatch.declared, mismatch.made
             yield OperatorMismatch(operator, text, "", True, mismatch.place, *was)
 

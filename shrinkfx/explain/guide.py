@@ -43,9 +43,9 @@ _FILTERED = "aot_inductor.filtered_kernel_names"
 
 _NO_MEANING = "has no meaning on the interpreter: {}"
 _ON_INTERPRETER: Mapping[str, str] = {
-    STACK_TRACES: "no C++ code of the program runs",
-    NO_CACHING: "each tensor has its own memory, which ends with the tensor",
-    BLOCKING: "a launch is over before the next line runs",
+    f"{STACK_TRACES}=1": "no C++ code of the program runs",
+    f"{NO_CACHING}=1": "each tensor has its own memory, which ends with the tensor",
+    f"{BLOCKING}=1": "a launch is over before the next line runs",
     f"{PRINTER}=3": "Python code prints no names; each finding names its kernel",
 }
 _ON_CPU: Mapping[str, str] = {
@@ -82,9 +82,8 @@ def run_guide(
         guide = runner.guide()
         if folder is not None:
             remaining_s = reduced.budget.share()
-            guide = _add_original(
-                original, guide, Path(home) / "left" / ArtifactFile.ORIGINAL
-            )
+            place = Path(home) / "left" / ArtifactFile.ORIGINAL
+            guide = _add_original(original, guide, place)
             guide = publish(guide, Path(home), folder, within_s=remaining_s)
     return guide
 
@@ -146,29 +145,29 @@ class _Asking:
         why = "the program fails before it runs" if stops else ""
         for flag in (CHECK_INPUTS, STACK_TRACES, NO_CACHING, BLOCKING):
             self._at_run_time(flag, why)
-        self._compiled(f"{NAN_ASSERTS}=1", {"nan_asserts": True}, why)
-        names = self._compiled(f"{PRINTER}=3", {_NAMES: "3"}, why)
-        order = _launches(names.log) if names else []
+        asserting = self._with_inductor({"nan_asserts": True})
+        self._ask(f"{NAN_ASSERTS}=1", asserting, why)
+        names = self._ask(f"{PRINTER}=3", self._with_inductor({_NAMES: "3"}), why)
+        launches = parse_launches(names.log) if names else []
+        order = [kernel for when, kernel in launches if when == "before"]
         last = order[-1] if order else ""
         if last:
-            self._say(f"launch {len(order)}, the last one: {last}")
+            line = f"launch {len(order)}, the last one: {last}"
+            self.rows[-1] = replace(self.rows[-1], output=(line,))
         values = self._values((*self.kernels, last)[0], {*order, *self._tracked()}, why)
         left_out = (_NO_KERNEL,) * (self._ready.for_cuda and not self._on_interpreter)
         return Guide(tuple(self.rows), last, values, left_out=left_out)
 
     def _values(self, target: str, launches: Set[str], why: str) -> tuple[Value, ...]:
         """Read the inputs of the culprit kernel and of the kernels that feed it."""
-        feeding_it = (
-            self._first(lambda code: find_feeding_kernels(code, launches, target)) or ()
-        )
-        printed = self._filtered((*feeding_it, target) if target else (), why)
+        feeding_it = self._first(lambda c: find_feeding_kernels(c, launches, target))
+        kernels = (*(feeding_it or ()), target) if target else ()
+        printed = self._filtered(kernels, why)
         if printed is None:
             return ()
 
         def known(kernel: str) -> Set[str]:
-            found = self._first(
-                lambda code: find_reused_buffers(code, launches, kernel)
-            )
+            found = self._first(lambda c: find_reused_buffers(c, launches, kernel))
             return found or frozenset()
 
         return tuple(list_kernel_inputs(printed.log, known))
@@ -178,18 +177,11 @@ class _Asking:
         cuda = {NO_CACHING: "", BLOCKING: ""} if flag in _ON_CPU else {}
         if cuda and not self._ready.for_cuda:
             why = why or _ON_CPU[flag]
-        if self._on_interpreter and flag in _ON_INTERPRETER:
-            why = _NO_MEANING.format(_ON_INTERPRETER[flag])
         environment = {**self._client.options.environment, **cuda, flag: "1"}
         client = self._client.with_options(
             package=self._package, environment=environment
         )
         self._ask(f"{flag}=1", client, why)
-
-    def _compiled(self, flag: str, more: InductorOptions, why: str) -> Ending | None:
-        if self._on_interpreter and flag in _ON_INTERPRETER:
-            why = _NO_MEANING.format(_ON_INTERPRETER[flag])
-        return self._ask(flag, self._with_inductor(more), why)
 
     def _with_inductor(self, more: InductorOptions) -> CheckClient:
         return self._client.with_options(
@@ -221,6 +213,8 @@ class _Asking:
 
     def _ask(self, flag: str, client: CheckClient, why: str = "") -> Ending | None:
         """Run with a flag, and append a row."""
+        if self._on_interpreter and flag in _ON_INTERPRETER:
+            why = _NO_MEANING.format(_ON_INTERPRETER[flag])
         command = " ".join(filter(None, [flag, "python repro.py"]))
         row, ending = Row(flag, command, Outcome.NOT_ASKED, why=why), None
         if not why:
@@ -243,22 +237,12 @@ class _Asking:
         if result.signature is None:
             return replace(row, outcome=Outcome.PASSES)
         outcome = Outcome.SAME if self.reduced.fails(ending) else Outcome.OTHER
-        output = tuple(_telling(row.flag, ending))[:_SHOWN]
-        return replace(
-            row, outcome=outcome, failure=str(result.signature), output=output
-        )
-
-    def _say(self, line: str) -> None:
-        self.rows[-1] = replace(self.rows[-1], output=(line,))
+        failure, output = str(result.signature), _telling(row.flag, ending)[:_SHOWN]
+        return replace(row, outcome=outcome, failure=failure, output=output)
 
 
-def _launches(text: str) -> list[str]:
-    """Return the launched kernels, in order."""
-    return [kernel for when, kernel in parse_launches(text) if when == "before"]
-
-
-def _telling(flag: str, ending: Ending) -> Iterator[str]:
-    """Yield the output lines that a flag produced."""
+def _telling(flag: str, ending: Ending) -> tuple[str, ...]:
+    """Return the output lines that a flag produced."""
     raised = ending.raised
     text = f"{raised.message}\n{ending.log}" if raised else ending.log
     wanted = {
@@ -266,18 +250,14 @@ def _telling(flag: str, ending: Ending) -> Iterator[str]:
         STACK_TRACES: (_RAISED, _FRAME),
         NAN_ASSERTS: (_INPUTS, _ASSERTED),
     }.get(flag.partition("=")[0], ())
-    lines: dict[str, None] = {}
-    for line in text.splitlines():
-        for pattern in wanted:
-            if found := pattern.search(line):
-                lines[_in_words(pattern, found)] = None
-    yield from lines
+    matches = (p.search(line) for line in text.splitlines() for p in wanted)
+    return tuple(dict.fromkeys(_in_words(match) for match in matches if match))
 
 
-def _in_words(pattern: re.Pattern[str], found: re.Match[str]) -> str:
-    if pattern is _FRAME:
+def _in_words(found: re.Match[str]) -> str:
+    if found.re is _FRAME:
         return f"in {found[1]}"
-    if pattern is _RAISED:
+    if found.re is _RAISED:
         return f"raised at {found[1]}"
     return found[0].strip()
 

@@ -6,8 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from shrinkfx.explain.compiled_view import CompiledView
-from shrinkfx.explain.layouts import read_beyond
+from shrinkfx.explain.compiled_view import CompiledView, read_beyond
 from shrinkfx.explain.lines import find_line_operators, quote_lines
 from shrinkfx.explain.operators import find_dependencies
 from shrinkfx.failure.readers.generated import COPY, Assignment, Code, IndexCheck
@@ -53,6 +52,7 @@ def index_chain(view: CompiledView, text: str, eager_fails: bool) -> Chain:
     limit_value = rejected.values.get(bound.replace(" ", ""))
     limit = view.limit(bound, passed, limit_value)
     checked_by = find_line_operators(view, rejected.kernel, code, check.line)
+    value = rejected.values.get(check.index)
     chain = Chain(
         eager_fails=eager_fails,
         kernel=rejected.kernel.name,
@@ -62,33 +62,25 @@ def index_chain(view: CompiledView, text: str, eager_fails: bool) -> Chain:
         fused=view.fused(rejected.kernel, launch),
         code=quote_lines(code, check.line),
         index=check.index,
-        value=rejected.values.get(check.index),
+        value=value,
         limit=limit,
         steps=steps,
         sizes=_sizes(view, steps, passed, limit),
         inputs=_inputs(view, steps, limit),
+        unknown=("the index value: the run did not report it",) * (value is None),
     )
     indexed = _indexed(view, rejected, history, passed)
     culprits, evidence = find_culprits(view, chain, checked_by)
     sentences = _describe_index(view, chain, checked_by, indexed)
-    layouts = [
-        layout for layout in (indexed, *(step.reads for step in steps)) if layout
-    ]
-    if mismatch := view.find_mismatch(
-        {maker.name for layout in layouts for maker in layout.made_by}
-    ):
+    layouts = filter(None, (indexed, *(step.reads for step in steps)))
+    makers = {maker.name for layout in layouts for maker in layout.made_by}
+    if mismatch := view.find_mismatch(makers):
         culprits, evidence, sentences = (mismatch[0],), "", (mismatch[1], *sentences)
-    unknown = (
-        ()
-        if chain.value is not None
-        else ("the index value: the run did not report it",)
-    )
     return replace(
         chain,
         culprits=culprits,
         dies=checked_by or chain.fused,
         cause=(*sentences, evidence) if evidence else sentences,
-        unknown=unknown,
     )
 
 
@@ -242,10 +234,8 @@ def find_culprits(
     if first is not None:
         operator, value, (least, most) = first
         before = _left_before(view, operator)
-        claim = f"{operator.operator} is wrong"
-        claim = (
-            f"{operator.operator} or one of its inputs is wrong" if before else claim
-        )
+        inputs = " or one of its inputs" if before else ""
+        claim = f"{operator.operator}{inputs} is wrong"
         return (*before, operator), (
             f"In eager, all values of {operator} are within {least}..{most}; compiled "
             f"code computes {value}: {claim}."
@@ -344,26 +334,26 @@ def _formula(chain: Chain) -> str:
 def _given(chain: Chain) -> str:
     """Name the input whose value is the index, so that eager may reject it too."""
     loads = [step for step in chain.steps if step.reads is not None]
-    if len(loads) == 1 and loads[0].reads and loads[0].reads.role == "input":
-        value = "" if loads[0].value is None else f" {loads[0].value}"
-        source = f"value{value} of input {loads[0].reads.name}"
-        return f"The index comes from {source}."
-    return ""
+    read = loads[0].reads if len(loads) == 1 else None
+    if read is None or read.role != "input":
+        return ""
+    value = "" if loads[0].value is None else f" {loads[0].value}"
+    return f"The index comes from value{value} of input {read.name}."
 
 
 def _first_out_of_range(
     view: CompiledView, chain: Chain, user: Operator | None
 ) -> tuple[Operator, int, tuple[int, int]] | None:
     """Return the first value, in program order, that is outside eager's range."""
-    seen: list[tuple[int, Operator, int]] = []
+    wrong: dict[Operator, int] = {}
     for operator, value in _values(view, chain, user).items():
         span = view.ranges.get(operator.name)
         if span and not span[0] <= value <= span[1]:
-            seen.append((view.skeleton.order(operator.name), operator, value))
-    if not seen:
+            wrong[operator] = value
+    if not wrong:
         return None
-    _, operator, value = min(seen, key=lambda entry: entry[0])
-    return operator, value, view.ranges[operator.name]
+    first = min(wrong, key=lambda operator: view.skeleton.order(operator.name))
+    return first, wrong[first], view.ranges[first.name]
 
 
 def _values(

@@ -55,9 +55,8 @@ def find_line_operators(
     check = next((check for check in code.checks() if check.line == line), None)
     if check is not None:
         message = f'bounds: {check.text}"'
-        found = [
-            o for o in kernel.origins if not o.variable and message in o.expression
-        ]
+        checks = [o for o in kernel.origins if not o.variable]
+        found = [o for o in checks if message in o.expression]
     elif (at := code.statement(line)) is not None:
         pair = at.name, at.expression
         found = [o for o in kernel.origins if (o.variable, o.expression) == pair]
@@ -70,9 +69,7 @@ def with_views(
     view: CompiledView, fused: tuple[Operator, ...], by: tuple[Operator, ...]
 ) -> tuple[Operator, ...]:
     """Add the views that an operator reads through: they determine its addresses."""
-    read = [
-        name for one in by for name in find_dependencies(view.candidate, [one.name])
-    ]
+    read = {n for o in by for n in find_dependencies(view.candidate, [o.name])}
     views = [
         alias
         for alias in fused

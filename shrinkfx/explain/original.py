@@ -18,11 +18,9 @@ from shrinkfx.failure.signature import Stage
 from shrinkfx.findings.operators import Operator
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.protocol.choices import Build, CandidateForm
-from shrinkfx.protocol.compiled_program_view import REASON_FILE
 from shrinkfx.system import scratch
 
 WHAT = "the input program's kernel"
-_NOTHING = "the instrumented run recorded nothing"
 _TRITON = "@triton.jit"
 
 
@@ -53,43 +51,41 @@ def find_original_kernels(
     Args:
         culprits: the culprit operators, as far as they are known.
     """
+    found = _find(reduced, culprits)
+    if isinstance(found, str):
+        return OriginalKernels(why_not=f"{WHAT}: {found}")
+    return OriginalKernels(found)
+
+
+def _find(
+    reduced: ReducedProgram, culprits: Collection[Operator]
+) -> dict[str, str] | str:
+    """Return the files, or why there are none."""
     input_program = Candidate.from_skeleton(reduced.candidate.skeleton)
     if reduced.candidate == input_program:
-        return OriginalKernels(
-            why_not=f"{WHAT}: the reduced program is the input program"
-        )
+        return "the reduced program is the input program"
     reduced.note("explain: finding the kernel in the input program")
     original = replace(reduced, candidate=input_program)
     form = CandidateForm.PROGRAM
     with scratch.make_scratch_folder("original") as folder:
         ending = original.ask(compiled_view=folder, form=form, build=Build.FAST)
         if why := original.why_not(ending):
-            return OriginalKernels(why_not=f"{WHAT}: {why}")
-        view, reason_file = (
-            read_compiled_view(original, Path(folder)),
-            Path(folder) / REASON_FILE,
-        )
-        if view is None:
-            why = reason_file.read_text() if reason_file.exists() else _NOTHING
-            return OriginalKernels(why_not=f"{WHAT}: {why}")
+            return why
+        view = read_compiled_view(original, Path(folder))
+    if isinstance(view, str):
+        return view
     remaining = list_operators(reduced.candidate)
     files = _failing(original, view)
     files = files or _computing(view, culprits) or _computing(view, remaining)
-    if not files:
-        return OriginalKernels(
-            why_not=f"{WHAT}: no kernel was generated for the remaining operators"
-        )
-    return OriginalKernels(files)
+    return files or "no kernel was generated for the remaining operators"
 
 
 def _failing(original: ReducedProgram, view: CompiledView) -> dict[str, str]:
     """Return the kernel that was running when the input program failed, if known."""
-    log, finding = view.kernel_log, view.recorded.out_of_bounds
+    finding = view.recorded.out_of_bounds
     name = finding.kernel if finding else ""
     if not name and original.target.stage is Stage.RUN:
-        name = log.refused[0] if log.refused else ""
-        running = log.launches[log.running][0] if log.running is not None else ""
-        name = name or running
+        name = view.kernel_log.last
     place = view.launch_of(name) if name else None
     which = f", launch {place[0] + 1} of {len(view.recorded.launches)}" if place else ""
     return dict(_file(view, name, f"{WHAT} that fails{which}"))

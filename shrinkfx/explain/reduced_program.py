@@ -81,11 +81,7 @@ class ReducedProgram:
             for leftover in folder.iterdir():
                 leftover.unlink()
             ending = self.run_until_failing(**{**changes, "form": form})
-            if (
-                ending is None
-                or self.fails(ending)
-                or classify_ending(ending).unresolved
-            ):
+            if self.is_conclusive(ending):
                 break
         return ending
 
@@ -100,6 +96,12 @@ class ReducedProgram:
         return ending is not None and self.target.admits(
             classify_ending(ending).signature
         )
+
+    def is_conclusive(self, ending: Ending | None) -> bool:
+        """Return whether a run in another form would tell no more than this one."""
+        if ending is None or self.fails(ending):
+            return True
+        return bool(classify_ending(ending).unresolved)
 
     def why_not(self, ending: Ending | None) -> str:
         """Return why a run does not explain the failure, or ''."""

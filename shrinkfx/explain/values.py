@@ -10,7 +10,7 @@ from typing import Any
 from shrinkfx.explain.operators import find_dependencies, select_operators
 from shrinkfx.explain.reduced_program import ReducedProgram
 from shrinkfx.failure.classify import classify_ending
-from shrinkfx.failure.signature import Signature, Stage
+from shrinkfx.failure.signature import Stage
 from shrinkfx.findings.values import WrongValue, describe_first_error
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.protocol.answers import Ending
@@ -31,6 +31,13 @@ def values(reduced: ReducedProgram) -> WrongValue | None:
     """
     if reduced.target.stage is not Stage.COMPARE:
         return None
+    found = _find(reduced)
+    wrong, message = found.wrong, reduced.target.text
+    is_named = wrong is not None and describe_first_error(wrong) in message
+    return replace(found, is_named=is_named)
+
+
+def _find(reduced: ReducedProgram) -> WrongValue:
     reduced.note("explain: comparing the result of each kernel with eager")
     data, _ = _ask(reduced)
     found = find_first_wrong(reduced.candidate, data)
@@ -38,21 +45,13 @@ def values(reduced: ReducedProgram) -> WrongValue | None:
     if not names and _is_right_throughout(data):
         names = list(reduced.candidate.operators)
     if len(names) < 2 or found.rewritten:
-        return _record_naming(reduced.target, found)
+        return found
     reduced.note(f"explain: comparing the values of {len(names)} operators with eager")
     tapped, ending = _ask(reduced, taps=_values(reduced, names))
     if found.kernel and _passes(reduced, found, ending):
-        return _record_naming(reduced.target, replace(found, fused=_RETURNED))
+        return replace(found, fused=_RETURNED)
     found = clear_operators(found, reduced.candidate, tapped, names)
-    return _record_naming(reduced.target, _tested_without_fusion(reduced, found, names))
-
-
-def _record_naming(failure: Signature, found: WrongValue) -> WrongValue:
-    """Record whether the failure's own message names the first wrong value."""
-    is_named = (
-        found.wrong is not None and describe_first_error(found.wrong) in failure.text
-    )
-    return replace(found, is_named=is_named)
+    return _tested_without_fusion(reduced, found, names)
 
 
 def _is_right_throughout(data: KernelValues) -> bool:
@@ -168,24 +167,20 @@ def _doubts(data: KernelValues, first: Computed) -> tuple[str, ...]:
 def _shown_by(data: KernelValues, first: Computed) -> tuple[str, ...]:
     """Return kernels that compute wrong values from the culprit kernel's result."""
     later = data.computed[data.computed.index(first) + 1 :]
-    kernels = (
-        v.kernel for v in later if v.wrong_sources and not v.wrong and not v.unknown
-    )
-    return tuple(
-        dict.fromkeys(name for name in kernels if name and name != first.kernel)
-    )
+    right = (v for v in later if v.wrong_sources and not v.wrong and not v.unknown)
+    kernels = (v.kernel for v in right if v.kernel not in ("", first.kernel))
+    return tuple(dict.fromkeys(kernels))
 
 
 def _without_a_kernel(candidate: Candidate, data: KernelValues) -> WrongValue:
     if _is_rewritten(data) and data.rewritten_wrong is not None:
         names = [name for name in (data.lost or data.rewritten,) if name]
-        unknown = () if names else ("which operator was rewritten",)
         return WrongValue(
             culprits=select_operators(candidate, names),
             wrong=data.rewritten_wrong,
             rewritten=True,
             lost=bool(data.lost),
-            unknown=unknown,
+            unknown=() if names else ("which operator was rewritten",),
         )
     reasons = [v.unknown for v in data.computed if v.unknown]
     if reasons:
@@ -223,10 +218,8 @@ def clear_operators(
         if not found.culprits:  # this form of the program has other kernels
             return replace(find_first_wrong(candidate, data), separated=True)
         if among and len(among) < len(suspected):
-            wrong, tiny = value.wrong, data.tiny
-            return replace(
-                found, culprits=among, wrong=wrong, tiny=tiny, separated=True
-            )
+            found = replace(found, culprits=among, wrong=value.wrong, tiny=data.tiny)
+            return replace(found, separated=True)
     return found
 
 

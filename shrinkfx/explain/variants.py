@@ -25,13 +25,11 @@ class Variants:
     has not passed.
 
     Attributes:
-        rate: the fraction of the reduced program's runs that fail.
         answers: all outcomes, in order.
         stopped: for each outcome, whether the failure was in compilation.
     """
 
     reduced: ReducedProgram
-    rate: float = 1.0
     answers: list[Outcome] = field(default_factory=list)
     stopped: list[bool] = field(default_factory=list)
 
@@ -46,7 +44,7 @@ class Variants:
         if reduced.seconds > share:
             raise BudgetExhausted("not enough time left")
         client = reduced.client.with_options(**changes).with_clock_limit(share)
-        oracle = make_oracle(client, reduced.target, self.rate)
+        oracle = make_oracle(client, reduced.target, reduced.rate)
         verdict = oracle.check(reduced.candidate)
         signature = verdict.observation.signature
         self.stopped.append(signature is not None and signature.stage is Stage.COMPILE)

@@ -28,11 +28,8 @@ class Operator(Message):
     def is_custom(self) -> bool:
         """Whether it is not one of PyTorch's operators."""
         namespace, *rest = self.operator.split(".")
-        return (
-            bool(rest)
-            and namespace.isidentifier()
-            and namespace not in PYTORCH_NAMESPACES
-        )
+        is_named = bool(rest) and namespace.isidentifier()
+        return is_named and namespace not in PYTORCH_NAMESPACES
 
     def __str__(self) -> str:
         where = ", ".join(filter(None, (self.line, self.module)))

@@ -27,6 +27,10 @@ EXPLAIN = "explain.json"
 """Name of the file, next to the repro."""
 
 
+Finding = Chain | WrongValue | StopPoint
+"""A result that points at operators; a failure has at most one."""
+
+
 @dataclass(frozen=True)
 class Explanation(Message):
     """The known facts about a failure's cause.
@@ -65,19 +69,22 @@ class Explanation(Message):
     inputs: str = ""
 
     @property
+    def parts(self) -> tuple[Finding, ...]:
+        """The results that point at operators, without those that are None."""
+        parts = self.chain, self.values, self.compile_error
+        return tuple(part for part in parts if part is not None)
+
+    @property
     def culprit_mismatch(self) -> OperatorMismatch | None:
         """The mismatch of the culprit operator, or None."""
-        return next(
-            (one for one in self.mismatches if self.culprits == (one.operator,)), None
-        )
+        found = (one for one in self.mismatches if self.culprits == (one.operator,))
+        return next(found, None)
 
     @property
     def is_settled(self) -> bool:
         """Whether the cause is known, despite any entries of ``unknown``."""
         if self.inputs or (self.values is not None and self.values.missized):
             return True
-        parts = self.chain, self.values, self.compile_error
-        has_cause = any(part is not None and part.cause for part in parts)
-        return len(self.culprits) == 1 and (
-            has_cause or self.culprit_mismatch is not None
-        )
+        has_cause = any(part.cause for part in self.parts)
+        is_explained = has_cause or self.culprit_mismatch is not None
+        return len(self.culprits) == 1 and is_explained

@@ -166,20 +166,15 @@ class WrongValue(Message):
             return ""
         where = f"{wrong.got} at {[*wrong.first]}"
         first = f"The first wrong value is {where}, where eager gives {wrong.expected}"
-        return (
-            f"{first}; the error is below the tolerance." if self.tiny else f"{first}."
-        )
+        return f"{first}{'; the error is below the tolerance' if self.tiny else ''}."
 
     def _elsewhere(self) -> str:
         if not self.shown_by:
             return ""
         names = _some(self.shown_by)
-        what = (
-            "shows the error, and its result is right for its inputs"
-            if len(self.shown_by) == 1
-            else "show the error, and their results are right for their inputs"
-        )
-        return f"{names} {what}."
+        if len(self.shown_by) == 1:
+            return f"{names} shows the error, and its result is right for its inputs."
+        return f"{names} show the error, and their results are right for their inputs."
 
 
 def describe_first_error(wrong: Wrong) -> str:

@@ -37,24 +37,15 @@ def explanation_lines(explanation: Explanation, failure: Signature) -> tuple[str
         lines += [f"by hand:  {text}" for text in by_hand(decided)[:2]]
     if explanation.guide is not None:
         lines += _guide(explanation.guide)
-    unknown = [*_unknown(explanation)][:_UNKNOWN]
+    note = "; the cause does not depend on it" if explanation.is_settled else ""
+    shown = explanation.unknown[:_UNKNOWN]
+    unknown = [f"unknown:  {short_kernels(text)}{note}" for text in shown]
     return (*lines[: LINES - len(unknown)], *unknown)
-
-
-def _unknown(explanation: Explanation) -> Iterator[str]:
-    """Yield what could not be determined, and whether the cause depends on it."""
-    for text in explanation.unknown:
-        line = short_kernels(text)
-        if explanation.is_settled:
-            yield f"unknown:  {line}; the cause does not depend on it"
-        else:
-            yield f"unknown:  {line}"
 
 
 def _left_out(explanation: Explanation) -> Iterator[str]:
     """Yield sentences of the part with the cause that the cause itself omits."""
-    parts = explanation.chain, explanation.values, explanation.compile_error
-    texts = [sentence for part in parts if part is not None for sentence in part.cause]
+    texts = [sentence for part in explanation.parts for sentence in part.cause]
     if any(sentence in explanation.cause for sentence in texts):
         yield from (s for s in texts if s not in explanation.cause)
 

@@ -14,7 +14,7 @@ from shrinkfx.failure.signature import (
     Stage,
     describe_changed_difference,
 )
-from shrinkfx.findings.skipped_parts import counted
+from shrinkfx.findings.decisions import counted
 from shrinkfx.program.display_text import short_kernels
 from shrinkfx.protocol.choices import Guard
 from shrinkfx.report.caveats import is_about_mismatch, strip_advice

@@ -12,10 +12,9 @@ from support.lies import lie, tensor
 
 from shrinkfx.explain.access import access_chain, assertion_chain
 from shrinkfx.explain.chain import refusal_chain
-from shrinkfx.explain.compiled_view import CompiledView
+from shrinkfx.explain.compiled_view import CompiledView, KernelLog
 from shrinkfx.explain.index import find_culprits as guilty_of
 from shrinkfx.explain.index import index_chain
-from shrinkfx.explain.kernel_log import KernelLog
 from shrinkfx.explain.lines import find_line_operators
 from shrinkfx.failure.readers.asan import MemoryReport
 from shrinkfx.failure.readers.generated import Code

@@ -31,13 +31,13 @@ from shrinkfx.findings.decisions import (
     Decisions,
     OptionSearch,
     Setting,
+    SkippedPart,
     by_hand,
     format_avoiding,
     format_decisions,
     mark_only_shows,
 )
 from shrinkfx.findings.operators import Operator
-from shrinkfx.findings.skipped_parts import SkippedPart
 from shrinkfx.protocol.answers import Checked, Difference, Ending, Raised
 from shrinkfx.protocol.choices import (
     Build,
@@ -234,7 +234,7 @@ def test_what_passes_by_chance_is_not_told() -> None:
     told: list[Setting] = []
     for _ in range(30):
         compiler = Compiler(lambda _: draw.choice([PASSES, FAILS]))
-        found = needed_switches(Variants(minimum(compiler), rate=0.5))
+        found = needed_switches(Variants(replace(minimum(compiler), rate=0.5)))
         told += found.passes_with
     assert told == []
 

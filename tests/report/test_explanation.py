@@ -8,12 +8,11 @@ from itertools import takewhile
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.findings.chain import Chain
 from shrinkfx.findings.code import CodeLine
-from shrinkfx.findings.decisions import Decisions
+from shrinkfx.findings.decisions import Decisions, SkippedPart
 from shrinkfx.findings.guide import Guide, LeftFile, Outcome, Row
 from shrinkfx.findings.operator_mismatch import OperatorMismatch
 from shrinkfx.findings.operators import Operator
 from shrinkfx.findings.record import Explanation
-from shrinkfx.findings.skipped_parts import SkippedPart
 from shrinkfx.findings.values import WrongValue
 from shrinkfx.findings.words import LINES, explanation_lines
 from shrinkfx.protocol.choices import Subsystem

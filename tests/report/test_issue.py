@@ -12,12 +12,11 @@ from support.lies import strided, tensor
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.findings.code import CodeLine
 from shrinkfx.findings.compiling import StopPoint
-from shrinkfx.findings.decisions import Decisions, OptionSearch, Setting
+from shrinkfx.findings.decisions import Decisions, OptionSearch, Setting, SkippedPart
 from shrinkfx.findings.decisions import format_decisions as decision_lines
 from shrinkfx.findings.operator_mismatch import OperatorMismatch
 from shrinkfx.findings.operators import Operator, format_fails_alone
 from shrinkfx.findings.record import Explanation
-from shrinkfx.findings.skipped_parts import SkippedPart
 from shrinkfx.findings.values import WrongValue
 from shrinkfx.findings.words import explanation_lines
 from shrinkfx.preloads.preload_bundle import CustomCompilerCode, PreloadBundle

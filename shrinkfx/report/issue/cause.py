@@ -6,17 +6,18 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from shrinkfx.findings.code import CodeLine, Quoted
-from shrinkfx.findings.decisions import Decisions, OptionSearch
-from shrinkfx.findings.decisions import format_decisions as decided
-from shrinkfx.findings.operators import format_fails_alone
-from shrinkfx.findings.record import Explanation
-from shrinkfx.findings.skipped_parts import (
+from shrinkfx.findings.decisions import (
     FALL_BACK,
     FALLS_BACK,
     PARTS,
+    Decisions,
+    OptionSearch,
     SkippedPart,
     counted,
 )
+from shrinkfx.findings.decisions import format_decisions as decided
+from shrinkfx.findings.operators import format_fails_alone
+from shrinkfx.findings.record import Explanation
 from shrinkfx.program.display_text import cut_text
 from shrinkfx.protocol.choices import Subsystem
 from shrinkfx.report.in_compiler import (

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from shrinkfx.failure.signature import Kind
+from shrinkfx.findings.decisions import counted
 from shrinkfx.findings.record import Explanation
-from shrinkfx.findings.skipped_parts import counted
 from shrinkfx.program.listing.claims import join_words
 from shrinkfx.report.issue.cause import (
     is_triton,
