@@ -23,7 +23,7 @@ from shrinkfx.events import ignore_event
 from shrinkfx.run import explaining
 from shrinkfx.run.folder import RESULT, load_finished_options, open_run_folder
 from shrinkfx.run.memory_error import wants_guard_pages
-from shrinkfx.run.resume import load_or_find_subject
+from shrinkfx.run.observe import load_or_find_subject
 
 
 def main(*named: str) -> None:

@@ -21,7 +21,7 @@ from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.options.options import Options, Reduction, Sweeping
 from shrinkfx.progress.terminal import Quiet
 from shrinkfx.run.recorded_options import digest_inputs
-from shrinkfx.run.sweep.conclude import SweepFinding, Swept
+from shrinkfx.run.sweep.pipeline import SweepFinding, Swept
 from shrinkfx.sweep.examples import SweepFailure
 from shrinkfx.system.output_folder import output_folder
 from shrinkfx.testing import PLANTED, chain, whole

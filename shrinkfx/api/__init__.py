@@ -22,10 +22,9 @@ from shrinkfx.api.reducing import reduce, reduce_found, resume, sweep, taken_in
 from shrinkfx.environments.choice import refuse
 from shrinkfx.options.options import Options, Reduction, Sweeping
 from shrinkfx.run.explaining import Explained
-from shrinkfx.run.finished_run import Past
 from shrinkfx.run.retrieve import Retrieved
-from shrinkfx.run.runs import Run, State
-from shrinkfx.run.sweep.conclude import Swept
+from shrinkfx.run.runs import Past, Run, State
+from shrinkfx.run.sweep.pipeline import Swept
 from shrinkfx.run.verify import Confirmed
 
 __all__ = [

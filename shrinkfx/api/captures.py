@@ -24,8 +24,7 @@ from shrinkfx.events import (
 )
 from shrinkfx.intake.capture import script_capture
 from shrinkfx.options.options import Options
-from shrinkfx.run.folder import create_run_folder
-from shrinkfx.run.storage import raise_storage_errors
+from shrinkfx.run.folder import create_run_folder, raise_storage_errors
 
 
 @api_function

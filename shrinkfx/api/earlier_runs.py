@@ -17,12 +17,11 @@ from shrinkfx.intake.capture.script_capture import find_capture_folder
 from shrinkfx.intake.left import find_unreduced
 from shrinkfx.options.options import Options
 from shrinkfx.run.explaining import Explained, explain_folder
-from shrinkfx.run.finished_run import Past, read_finished_run
 from shrinkfx.run.folder import JOURNAL, load_finished_options
 from shrinkfx.run.reporting import report_explained, report_folder
 from shrinkfx.run.retrieve import Retrieved, find_candidate
 from shrinkfx.run.retrieve import retrieve as retrieve_from
-from shrinkfx.run.runs import Run, list_runs
+from shrinkfx.run.runs import Past, Run, list_runs, read_finished_run
 from shrinkfx.run.verify import Confirmed, run_repro
 from shrinkfx.wording import Flag
 

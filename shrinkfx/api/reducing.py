@@ -30,8 +30,7 @@ from shrinkfx.options.values import REQUIRED_VARIABLES
 from shrinkfx.run.folder import JOURNAL, create_run_folder, load_options_to_resume
 from shrinkfx.run.pipeline import run
 from shrinkfx.run.recorded_options import BUDGET
-from shrinkfx.run.sweep.conclude import Swept
-from shrinkfx.run.sweep.pipeline import run_sweep
+from shrinkfx.run.sweep.pipeline import Swept, run_sweep
 from shrinkfx.wording import Flag
 
 

@@ -20,17 +20,16 @@ from shrinkfx.errors import BudgetExhausted, ShrinkfxError
 from shrinkfx.failure.verdict import Observation, Outcome, Verdict
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.run.context import RunContext
-from shrinkfx.run.judging import confirm_without_guard_pages
+from shrinkfx.run.oracles import confirm_without_guard_pages
+from shrinkfx.run.record import VerifiedResult, move_result
 from shrinkfx.run.reduction import (
     SearchResult,
     measure_result,
     run_search_stages,
     stop_on_errors,
 )
-from shrinkfx.run.repro_maker import ReproMaker, reserve_time_for_repro
-from shrinkfx.run.result import NotWritten
+from shrinkfx.run.result import NotWritten, ReproMaker, reserve_time_for_repro
 from shrinkfx.run.subject import Subject
-from shrinkfx.run.verified_result import VerifiedResult, move_result
 from shrinkfx.search.asker import Asker, Confirmation
 from shrinkfx.search.staged import select_steps_back
 from shrinkfx.system import scratch
@@ -143,11 +142,7 @@ class Verification:
             return saved
         reserve_time_for_repro(self._context.budget)
         with contextlib.suppress(BudgetExhausted):
-            other = self._made_elsewhere(input_program)
-            if other is not None and other.verified.always_fails:
-                reducer.restart(input_program)
-                self._state.forget(self._program)
-                return other
+            return self._restart_if_verified(input_program) or saved
         return saved
 
     def _verify_in_place(self) -> VerifiedResult:
@@ -163,14 +158,19 @@ class Verification:
         The search confirmed the result in an earlier session. If no step does better,
         the result remains.
         """
-        reducer = self._state.reducer
-        for larger in select_steps_back(reducer.history)[1:]:
-            other = self._made_elsewhere(larger)
-            if other is not None and other.verified.always_fails:
-                reducer.restart(larger)
-                self._state.forget(self._program)
+        for larger in select_steps_back(self._state.reducer.history)[1:]:
+            if (other := self._restart_if_verified(larger)) is not None:
                 return other
         return saved
+
+    def _restart_if_verified(self, step: Candidate) -> VerifiedResult | None:
+        """Make a step the result if its repro always fails; else return None."""
+        other = self._made_elsewhere(step)
+        if other is None or not other.verified.always_fails:
+            return None
+        self._state.reducer.restart(step)
+        self._state.forget(self._program)
+        return other
 
     def _rewrite_as_stopped(self, saved: VerifiedResult) -> VerifiedResult:
         """Write a verified repro again, so that it says that the search was stopped."""

@@ -29,18 +29,15 @@ from shrinkfx.report.in_compiler import (
 )
 from shrinkfx.report.issue.plain import strip_origins
 from shrinkfx.report.issue.renaming import anonymize_explanation, use_repro_names
-from shrinkfx.report.record import RunRecord
-from shrinkfx.report.repro_files import VerifiedRepro
 from shrinkfx.report.summary import write_cause
 from shrinkfx.run.context import RunContext
 from shrinkfx.run.folder import RESULT, open_run_folder
 from shrinkfx.run.issue import rewrite_issue
 from shrinkfx.run.memory_error import wants_guard_pages
-from shrinkfx.run.record import Result
-from shrinkfx.run.resume import load_or_find_subject
+from shrinkfx.run.observe import load_or_find_subject
+from shrinkfx.run.record import Result, VerifiedResult
 from shrinkfx.run.simplification import with_values
 from shrinkfx.run.subject import Subject
-from shrinkfx.run.verified_result import VerifiedResult
 from shrinkfx.system.atomic_files import draft_of, publish_draft, write_json
 
 logger = logging.getLogger(__name__)
@@ -76,13 +73,7 @@ def explain_result(context: RunContext, final: VerifiedResult) -> Explained:
     The result is already written. No error here changes it.
     """
     nothing = Explained(Explanation(), (), (), context.out)
-    memory = final.record.memory.report
-    shown = _shown(final.subject, final.verified.always_fails, memory)
-    user_code, inside = (
-        _own_code_sentence(context, final.verified),
-        _own_function_sentence(context, final.record),
-    )
-    shown = replace(shown, own=user_code, inside=inside)
+    shown = _shown_by_run(context, final)
     try:
         context.journal.note(RESULT, _to_json(context.options, final, shown))
         if context.options.no_explain:
@@ -105,24 +96,25 @@ def _shown(program: Subject, fails: bool, memory: MemoryReport | None) -> KnownF
     return KnownFacts(fails, memory, mismatches)
 
 
-def _own_code_sentence(context: RunContext, verified: VerifiedRepro) -> str:
-    """Name the user's code in the compiler that the failure needs, in a sentence."""
-    written = verified.written
-    if not (written.needs_own and verified.always_fails):
-        return ""
-    return format_disappears_without(
-        written.carried.in_compiler, anonymous=context.options.anonymous
-    )
+def _shown_by_run(context: RunContext, final: VerifiedResult) -> KnownFacts:
+    """Return what this run has shown, with sentences about the user's own code.
 
-
-def _own_function_sentence(context: RunContext, record: RunRecord) -> str:
-    """Name the user's function in which the repro hangs or dies, in a sentence."""
-    verified, failure = record.verified, record.failure.seen
-    function = find_own_function(failure, verified.log) if verified.always_fails else ""
-    if not function:
-        return ""
-    anonymous = context.options.anonymous
-    return format_stops_in_function(failure.kind, function, anonymous=anonymous)
+    They name the code in the compiler that the failure needs, and the function in which
+    the repro hangs or dies.
+    """
+    verified, failure = final.verified, final.record.failure.seen
+    shown = _shown(final.subject, verified.always_fails, final.record.memory.report)
+    if not verified.always_fails:
+        return shown
+    written, anonymous = verified.written, context.options.anonymous
+    if written.needs_own:
+        code = written.carried.in_compiler
+        own = format_disappears_without(code, anonymous=anonymous)
+        shown = replace(shown, own=own)
+    if function := find_own_function(failure, verified.log):
+        text = format_stops_in_function(failure.kind, function, anonymous=anonymous)
+        shown = replace(shown, inside=text)
+    return shown
 
 
 def explain_folder(options: Options, out: Path, listener: Listener) -> Explained:

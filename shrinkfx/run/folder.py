@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import shutil
 from collections.abc import Iterator
 from contextlib import closing
@@ -10,6 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from shrinkfx.check.client.orphans import clear_orphans
+from shrinkfx.check.client.restarting import OUT_REMOVED
+from shrinkfx.check.client.server import REMOVED
 from shrinkfx.errors import (
     BudgetExhausted,
     Finished,
@@ -17,6 +20,7 @@ from shrinkfx.errors import (
     LoadError,
     NotReproducible,
     ShrinkfxError,
+    StorageError,
     UsageError,
 )
 from shrinkfx.events import Listener
@@ -30,8 +34,7 @@ from shrinkfx.run.recorded_options import (
     request_identity,
     require_unchanged,
 )
-from shrinkfx.run.resume_hint import is_larger, larger_budget
-from shrinkfx.run.storage import raise_storage_errors
+from shrinkfx.system import scratch
 from shrinkfx.system.atomic_files import DRAFT
 from shrinkfx.system.folder_lock import lock_folder
 from shrinkfx.system.output_folder import (
@@ -166,12 +169,7 @@ def load_options_to_resume(out: Path, new: Options) -> Options:
         Finished: nothing remains to do, or the budget is not larger.
         BudgetExhausted: the budget stopped the run, and the new one is the same.
     """
-    require_journal(out, "--resume")
-    with (
-        _add_resume_hint(out),
-        lock_folder(out),
-        closing(Journal(out / JOURNAL)) as journal,
-    ):
+    with _open_journal(out, "--resume") as journal:
         run = journal.fact("run")
         if run is None:
             again = "repeat the original command"
@@ -213,13 +211,8 @@ def load_finished_options(out: Path) -> Options:
     Raises:
         UsageError: there is no run, it has no result yet, or its files have changed.
     """
-    require_journal(out, "--explain")
     flag = Flag("--explain", str(out))
-    with (
-        _add_resume_hint(out, "--explain"),
-        lock_folder(out),
-        closing(Journal(out / JOURNAL)) as journal,
-    ):
+    with _open_journal(out, "--explain") as journal:
         run, result = journal.fact("run"), journal.fact(RESULT)
         ended = journal.fact("finished") or journal.fact("stopped")
         if run is None or not ended:
@@ -243,15 +236,24 @@ def open_journal_for_report(out: Path) -> Iterator[Journal]:
     Raises:
         UsageError: there is no run, or another process uses the folder.
     """
-    require_journal(out, "--report")
-    with (
-        _add_resume_hint(out, "--report"),
-        lock_folder(out),
-        closing(Journal(out / JOURNAL, counts_time=False)) as journal,
-    ):
+    with _open_journal(out, "--report", counts_time=False) as journal:
         if journal.fact("run") is None:
             flag = Flag("--report", str(out))
             raise UsageError(flag, ": the run was killed before it started")
+        yield journal
+
+
+@contextlib.contextmanager
+def _open_journal(
+    out: Path, option: str, *, counts_time: bool = True
+) -> Iterator[Journal]:
+    """Lock the folder of a run, and open its journal for a task with this option."""
+    require_journal(out, option)
+    with (
+        _add_resume_hint(out, option),
+        lock_folder(out),
+        closing(Journal(out / JOURNAL, counts_time=counts_time)) as journal,
+    ):
         yield journal
 
 
@@ -307,13 +309,6 @@ def _holds_journal(out: Path, option: str) -> bool:
         raise UsageError(flag, f": {error.strerror}: {advice}") from error
 
 
-def _more(out: Path) -> str:
-    return (
-        f"to continue with a larger budget: shrinkfx --resume {out} --max-checks N "
-        "--max-minutes M"
-    )
-
-
 @contextlib.contextmanager
 def _add_resume_hint(out: Path, again: str = "--resume") -> Iterator[None]:
     """Add a note that says how to resume, if an error ends the run early."""
@@ -323,7 +318,10 @@ def _add_resume_hint(out: Path, again: str = "--resume") -> Iterator[None]:
     except (Finished, UsageError, LoadError, NotReproducible, JournalError):
         raise
     except BudgetExhausted as error:
-        error.add_note(_more(out))
+        error.add_note(
+            f"to continue with a larger budget: shrinkfx --resume {out} --max-checks N "
+            "--max-minutes M"
+        )
         raise
     except (ShrinkfxError, KeyboardInterrupt) as error:
         if _holds_journal(out, "--out"):
@@ -342,3 +340,58 @@ def _remove_drafts(out: Path) -> None:
 def _remove_journal(out: Path) -> None:
     for path in out.glob(f"{JOURNAL}*"):
         path.unlink()
+
+
+_STORAGE = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EFBIG)
+
+
+@contextlib.contextmanager
+def raise_storage_errors(out: Path) -> Iterator[None]:
+    """Raise StorageError if a file cannot be written, or its folder was removed.
+
+    Args:
+        out: the folder of the run, which the error names if no file is known.
+
+    Raises:
+        StorageError: the message says what to do.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno == errno.ENOENT and scratch.is_root_removed():
+            raise StorageError(str(scratch.root()), *REMOVED) from error
+        if error.errno == errno.ENOENT and not out.is_dir():
+            raise StorageError(str(out), *OUT_REMOVED) from error
+        if error.errno not in _STORAGE:
+            raise
+        where = str(error.filename or out)
+        raise StorageError(
+            where, error.strerror or "", "free some disk space"
+        ) from error
+
+
+def resume_command(context: RunContext, *, larger: bool = False) -> str:
+    """Return the command that resumes a run that was stopped or skipped steps.
+
+    Args:
+        larger: only a larger budget can continue the run.
+    """
+    takes_more = larger or context.out_of_budget
+    more = larger_budget(context.options) if takes_more else ""
+    return f"shrinkfx --resume {context.out} {more}".rstrip()
+
+
+def larger_budget(options: Options) -> str:
+    """Return the budget options that the run has, with placeholders; '' for none."""
+    flags = ["--max-checks N"] if options.max_checks else []
+    flags += ["--max-minutes M"] if options.max_minutes else []
+    return " ".join(flags)
+
+
+_Budget = tuple[int | None, float | None]
+
+
+def is_larger(request: _Budget, before: _Budget) -> bool:
+    """Return whether a limit that was set before is larger now."""
+    pairs = zip(request, before, strict=True)
+    return any(new and old and new > old for new, old in pairs)

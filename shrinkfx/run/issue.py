@@ -27,8 +27,8 @@ from shrinkfx.report.issue.renaming import anonymize_explanation, use_repro_name
 from shrinkfx.report.issue.text import ISSUE, issue_text
 from shrinkfx.report.record import RunRecord
 from shrinkfx.run.context import RunContext
-from shrinkfx.run.finished_run import read_explanation
 from shrinkfx.run.folder import JOURNAL, open_journal_for_report
+from shrinkfx.run.runs import read_explanation
 from shrinkfx.system.atomic_files import draft_of, publish_draft
 
 logger = logging.getLogger(__name__)

@@ -87,7 +87,7 @@ def analyze_memory_error(
         return memory
     if not context.budget.has(_CHECKS * context.budget.pace_s):
         return replace(memory, no_report=_SHORT)
-    client = _for_verifying(context, client, form)
+    client = for_verifying(context, client, form)
     context.note(f"running the reduced program under {memory.sanitizer}")
     report, why = _sanitized(client, candidate, on_gpu=on_gpu)
     context.note(f"{memory.sanitizer}: {report or why}")
@@ -110,7 +110,7 @@ def _without_guard_pages(
     pages = client.options.guard_pages
     if not context.budget.has(_CHECKS * context.budget.pace_s):
         return Memory(pages, no_report=_SHORT)
-    client = _for_verifying(context, client, form)
+    client = for_verifying(context, client, form)
     seen = seen_without_guard_pages(client, target, candidate)
     plain = describe_runs(seen)
     if target.admits(seen[-1].signature):
@@ -127,7 +127,8 @@ def _is_of_the_run(target: Signature) -> bool:
     )
 
 
-def _for_verifying(context: RunContext, client: CheckClient, form: str) -> CheckClient:
+def for_verifying(context: RunContext, client: CheckClient, form: str) -> CheckClient:
+    """Return a client for this form whose checks count as verification."""
     client = client.with_options(form=CandidateForm(form))
     return client.with_limits(client.limits, context.meters["verify"])
 

@@ -1,5 +1,9 @@
 """First phase: reproduce the failure, then find a graph form and build to cut.
 
+Restore the baseline of an earlier session, without reproducing the failure again.
+
+Choose the build that shows the failure, and the build step that suffices for it.
+
 Test whether a failure depends on the memory after a storage that is too small.
 
 An operator may return a storage that is smaller than its fake kernel declares. Compiled
@@ -14,37 +18,149 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterator
-from dataclasses import replace
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from shrinkfx.check.baseline.whole_candidate import WholeCandidate
+from shrinkfx.check.baseline.with_guard_pages import Guarding
 from shrinkfx.check.client.server import Server
 from shrinkfx.check.command import Command
+from shrinkfx.check.fast_builds import Builds
 from shrinkfx.check.localise import collect_evidence
 from shrinkfx.check.oracle import CheckClient
-from shrinkfx.check.time_limit import time_limit
+from shrinkfx.check.time_limit import AdaptiveTimeLimit, time_limit
 from shrinkfx.errors import BudgetExhausted, LoadError, NotCuttable, UsageError
 from shrinkfx.failure.blame import Evidence, Suspect, group_ties, rank_suspects
-from shrinkfx.failure.signature import Kind, Stage
+from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.failure.verdict import Outcome, Verdict
 from shrinkfx.options.options import Options
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.display_text import short_kernels
-from shrinkfx.protocol.choices import Backend, Build, GraphForm, Guard
+from shrinkfx.program.skeleton import FEEDS, Role, Skeleton
+from shrinkfx.protocol.choices import (
+    MANY_BYTES,
+    Backend,
+    Build,
+    GraphForm,
+    Guard,
+    Step,
+    Weights,
+)
 from shrinkfx.protocol.files import Traces
+from shrinkfx.protocol.operators import OperatorFinding
+from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.report.caveats import OtherCauses
 from shrinkfx.report.record import ProgramSize
-from shrinkfx.run.attempt import Attempt
-from shrinkfx.run.build import can_build_fast, choose_build, place_of_weights
 from shrinkfx.run.context import RunContext
-from shrinkfx.run.describing import Described, describe_program, is_eager_warning
-from shrinkfx.run.examining import examine_operators
-from shrinkfx.run.input_failure import InputFailure, InputProgram, find_input_failure
+from shrinkfx.run.describing import (
+    Described,
+    describe_program,
+    examine_operators,
+    is_eager_warning,
+)
+from shrinkfx.run.folder import PROGRAM
+from shrinkfx.run.input_failure import (
+    SCHEMA,
+    InputFailure,
+    InputProgram,
+    find_input_failure,
+    require_same_versions,
+)
 from shrinkfx.run.oracles import oracle_for
 from shrinkfx.run.subject import Subject
 from shrinkfx.system import scratch
 from shrinkfx.wording import Flag
+
+_FACT = "baseline"
+
+
+def load_or_find_subject(context: RunContext, server: Server) -> Subject:
+    """Return the failing program: from the journal, or by reproducing the failure.
+
+    Eager runs once in both cases, because cut values come from its run.
+
+    Raises:
+        LoadError: eager cannot run the program.
+        NotReproducible: the program does not fail as asked.
+        UsageError: the earlier session used another machine or another torch.
+    """
+    known = context.journal.fact(_FACT)
+    if known is None:
+        program = reproduce_failure(context, server)
+        if not program.not_tested:  # else a session with more time tests the forms
+            context.journal.note(_FACT, _to_json(context, server, program))
+    else:
+        require_same_versions(context, server, known)
+        context.note(f"baseline: {known['target']['text']} (from the journal)")
+        context.budget.keep(known["check_s"])
+        program = _from_json(context, server, known)
+    # If a session could not test all forms, the last form that was found is cut.
+    context.journal.note(PROGRAM, program.whole.skeleton.to_json())
+    return _with_adaptive_limit(context, program)
+
+
+def _with_adaptive_limit(context: RunContext, program: Subject) -> Subject:
+    """Let the time limit adapt to the checks, unless the user has set one."""
+    if context.options.timeout_s is not None:
+        return program
+    patience = AdaptiveTimeLimit(program.client.limits.timeout_s)
+    return replace(program, client=replace(program.client, patience=patience))
+
+
+def _to_json(context: RunContext, server: Server, program: Subject) -> dict[str, Any]:
+    client = program.client
+    return {
+        "schema": SCHEMA,
+        "versions": dict(server.ready.versions),
+        "options": asdict(client.options),
+        "timeout_s": client.limits.timeout_s,
+        "builds": client.builds.to_json(),
+        "before": asdict(program.before),
+        "target": asdict(program.target),
+        "rate": program.rate,
+        "guarding": asdict(program.guarding),
+        "suspects": [asdict(suspect) for suspect in program.suspects],
+        "warnings": program.other_causes.warnings,
+        "examined": [asdict(each) for each in program.other_causes.examined],
+        "by_what_is_behind": program.short_results,
+        "check_s": context.budget.check_s,
+        "peak_rss_bytes": context.meters["baseline"].peak_rss_bytes,
+    }
+
+
+def _from_json(
+    context: RunContext, server: Server, known: Mapping[str, Any]
+) -> Subject:
+    meter = context.meters["baseline"]
+    meter.peak_rss_bytes = known.get("peak_rss_bytes", 0)  # unknown to older versions
+    builds = dict(known["builds"])
+    builds["fallbacks"] = Counter(builds["fallbacks"])
+    limits = context.limits(known["timeout_s"])
+    options = CheckOptions.from_json(known["options"])
+    client = CheckClient(server, limits, options, meter, Builds(**builds))
+    client, described = describe_program(context, client)
+    causes = OtherCauses(
+        mismatches=described.description.mismatches,
+        examined=tuple(map(OperatorFinding.from_json, known["examined"])),
+        warnings=tuple(known["warnings"]),
+    )
+    command, cwd = context.options.check, context.options.cwd
+    return Subject(
+        whole=Candidate.from_skeleton(described.skeleton),
+        before=ProgramSize.from_json(known["before"]),
+        client=client.with_limits(limits, context.meters["search"]),
+        target=Signature.from_json(known["target"]),
+        rate=known["rate"],
+        command=Command.parse(command, cwd) if command else None,
+        guarding=Guarding.from_json(known["guarding"]),
+        suspects=tuple(Suspect(**suspect) for suspect in known["suspects"]),
+        other_causes=causes,
+        short_results=tuple(known["by_what_is_behind"]),
+    )
+
 
 BASELINE_TIMEOUT_S = 600.0
 """Default time limit for a run of the input program, in seconds."""
@@ -401,3 +517,89 @@ def _suspects(
         arguments = program.client, input_program, target, known, context.note
         known = collect_evidence(*arguments, seconds, context.budget)
     return rank_suspects(known, input_program.skeleton, target)
+
+
+def can_build_fast(context: RunContext, server: Server) -> bool:
+    """Return whether the options and the device allow the fast build, for CPUs only."""
+    ready, options = server.ready, context.options
+    on_cpu = ready.backend == Backend.AOTI and not ready.for_cuda
+    return on_cpu and options.build == Build.FAST and options.check is None
+
+
+def place_of_weights(build: Build, program: Skeleton) -> Weights:
+    """Return where a compiled program stores its weights.
+
+    Large weights are stored next to the fast build, which would write them for each
+    candidate. The stock build confirms each result with its weights inside.
+    """
+    nodes = map(program.node, program.graph)
+    many = sum(n.nbytes for n in nodes if n.role in FEEDS - {Role.INPUT}) >= MANY_BYTES
+    return Weights.BESIDE if many and build is Build.FAST else Weights.INSIDE
+
+
+def choose_build(
+    context: RunContext,
+    program: Subject,
+    evidence: str | None = None,
+    known: Verdict | None = None,
+) -> Attempt:
+    """Choose the fast build if it fails, else the stock build if that fails.
+
+    Args:
+        evidence: a file for evidence about the culprit operators, or None.
+        known: the verdict of the subject's build if it is known; None to run a check.
+    """
+    form = program.client.options.graph
+    with_evidence = program.with_options(evidence=evidence)
+    first = known or oracle_for(with_evidence).check(program.whole)
+    if first.reproduced:
+        chosen = _limit_to_failing_step(context, program, first)
+        return Attempt(form, chosen, (first,))
+    if form is GraphForm.INLINED_COND or program.build is Build.STOCK:
+        return Attempt(form, None, (first,))  # the inlined form is tried only once
+    stock = program.built_stock()
+    second = oracle_for(stock.with_options(evidence=evidence)).check(stock.whole)
+    if not second.reproduced:
+        return Attempt(form, None, (first, second))
+    context.note(
+        "the program does not fail in the fast build: continuing with --build stock"
+    )
+    return Attempt(form, stock, (first, second))
+
+
+def _limit_to_failing_step(
+    context: RunContext, program: Subject, verdict: Verdict
+) -> Subject:
+    """Build candidates only up to the step that fails, if that step fails alone.
+
+    A failure before the compiler call does not need the compiler. If the compiler
+    rejects one file, candidates compile that file alone, provided this shows the
+    failure of the input program.
+    """
+    step = verdict.observation.step
+    alone = (Step.LOWERING, Step.WRAPPER, Step.KERNEL)
+    if program.build is Build.STOCK or step not in alone:
+        return program
+    if program.target.kind is not Kind.COMPILE_ERROR:
+        return program  # a timeout or a signal may occur at another step
+    only = program.with_options(only=step)
+    if step == Step.LOWERING:
+        return only
+    if verdict.observation.seconds > context.budget.share():
+        return program  # the test may take more time than it saves
+    return only if oracle_for(only).check(program.whole).reproduced else program
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """The result of testing the program in one graph form.
+
+    Attributes:
+        subject: the program in this form and in the build that fails, with the facts
+            about this form; None if it fails in no build.
+        seen: the verdicts of the builds that were tested, in their order.
+    """
+
+    form: GraphForm
+    subject: Subject | None
+    seen: tuple[Verdict, ...]

@@ -27,7 +27,12 @@ from shrinkfx.report.summary import summarise, write_summary
 from shrinkfx.run.confirm import Verification
 from shrinkfx.run.context import INTERRUPTED, RunContext, server_for
 from shrinkfx.run.explaining import explain_result
-from shrinkfx.run.folder import open_run_folder, record_run_end
+from shrinkfx.run.folder import (
+    larger_budget,
+    open_run_folder,
+    record_run_end,
+    resume_command,
+)
 from shrinkfx.run.issue import (
     collect_versions,
     drop_issue,
@@ -35,19 +40,23 @@ from shrinkfx.run.issue import (
     write_issue,
 )
 from shrinkfx.run.memory_error import wants_guard_pages
-from shrinkfx.run.observe import reproduce_failure
-from shrinkfx.run.record import conclude, with_baseline, with_end, with_result
+from shrinkfx.run.observe import load_or_find_subject, reproduce_failure
+from shrinkfx.run.record import (
+    VerifiedResult,
+    conclude,
+    result_of,
+    with_baseline,
+    with_end,
+    with_result,
+)
 from shrinkfx.run.reduction import SearchResult, reduce
 from shrinkfx.run.reporting import report_run
-from shrinkfx.run.resume import load_or_find_subject
-from shrinkfx.run.resume_hint import larger_budget, resume_command
 from shrinkfx.run.simplification import (
     drop_listing,
     record_minimal_kinds,
     reduce_listing,
 )
 from shrinkfx.run.subject import Subject
-from shrinkfx.run.verified_result import VerifiedResult, result_of
 
 
 def blame(options: Options, out: Path, listener: Listener) -> tuple[Suspect, ...]:

@@ -2,7 +2,11 @@
 
 A statement with a side effect can go if the program runs as before without it, export
 produces the same, and nothing else in PyTorch changes, except about operators that were
-removed. Eager alone runs neither a lowering nor a fake kernel.
+removed. Eager alone runs neither a lowering nor a fake kernel, so the worker also
+compares the state of PyTorch with the state before.
+
+Cuts of preloads are compared by their effect. Halves are removed first, then smaller
+parts, so that few queries suffice if much or nothing can go.
 
 Find out which of the user's code in the compiler a failure needs.
 
@@ -15,26 +19,149 @@ A narrowed part is judged by whether the failure shows, because eager runs none 
 
 from __future__ import annotations
 
+import re
+import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Protocol
 from weakref import WeakKeyDictionary
 
 from shrinkfx.check.client.server import Server
-from shrinkfx.check.oracle import Limits, RequestHandler
+from shrinkfx.check.oracle import Limits, Meter, RequestHandler
 from shrinkfx.errors import BudgetExhausted
 from shrinkfx.preloads.bundle_builder import build_bundle
 from shrinkfx.preloads.custom_code_sources import find_custom_code
 from shrinkfx.preloads.definitions import BUILT_IN
 from shrinkfx.preloads.preload_bundle import Preload, PreloadBundle, PreloadCut, Unit
-from shrinkfx.protocol.descriptions import Printed
+from shrinkfx.protocol.answers import Answer
+from shrinkfx.protocol.descriptions import Printed, Registered
+from shrinkfx.protocol.requests import Request
+from shrinkfx.protocol.tasks import RunPreload
 from shrinkfx.report.record import RunRecord
+from shrinkfx.report.repro import write_registrations
 from shrinkfx.run.context import RunContext
-from shrinkfx.run.preload_effects import MAX_SECONDS, Effect, PreloadOracle
-from shrinkfx.run.preload_trials import Trials, cut_without_units, find_droppable_units
 from shrinkfx.search.budget import Budget
+from shrinkfx.system import scratch
 from shrinkfx.system.output_folder import minimal_program
+
+MAX_QUERIES, MAX_SECONDS = 40, 240.0
+"""Maximum number and time of queries about preloads; one takes 1 to 2 CPU-seconds."""
+
+
+_BUILDS = re.compile(
+    r"torch\.utils\.cpp_extension |torch(\.utils)? "
+    r"(_appdirs|_cpp_extension_versioner|cpp_extension|file_baton)\Z"
+)
+"""State of PyTorch that changes with the import of ``torch.utils.cpp_extension``, which
+compiles libraries and takes no part in a program.
+"""
+
+
+@dataclass(frozen=True)
+class Effect:
+    """The effect of a preload on this program and its compiler."""
+
+    outcome: str
+    exported: str
+    changes: Mapping[str, str]
+    registered: frozenset[str]
+    modules: frozenset[str]
+    files: frozenset[str]
+    elsewhere: frozenset[str] = frozenset()
+    own: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(cls, answer: Answer | None) -> Effect | None:
+        """Convert a worker's answer; return None if it reports no registration."""
+        if not isinstance(answer, Registered):
+            return None
+        return cls(
+            outcome=answer.outcome,
+            exported=answer.exported,
+            changes={p: v for p, v in answer.changes.items() if not _BUILDS.match(p)},
+            registered=frozenset(answer.registered),
+            modules=frozenset(answer.modules),
+            files=frozenset(answer.files),
+            elsewhere=frozenset(answer.elsewhere),
+            own=frozenset(answer.own),
+        )
+
+    def without(self, places: Set[str]) -> Effect:
+        """Return this effect without the changes at some places."""
+        rest = {k: v for k, v in self.changes.items() if k not in places}
+        return replace(self, changes=rest, own=self.own - places)
+
+    def is_kept_by(self, other: Effect | None, operators: Sequence[str]) -> bool:
+        """Return whether another effect is the same, as far as ``operators`` matter."""
+        if other is None:
+            return False
+        same = (other.outcome, other.exported) == (self.outcome, self.exported)
+        unused = {name.partition(".")[0] for name in self.registered} - set(operators)
+        patterns = [re.escape(name).replace("::", r"\W+") for name in sorted(unused)]
+        allowed = re.compile(rf"\b({'|'.join(patterns) or '(?!)'})\b")
+        before, after = self.changes.items(), other.changes.items()
+        return same and all(allowed.search(place) for place, _ in before ^ after)
+
+
+@dataclass
+class PreloadOracle:
+    """Queries a worker for the effect of registering operators in some way.
+
+    Attributes:
+        note: receives a line at the first query.
+        questions: number of queries.
+    """
+
+    server: RequestHandler
+    limits: Limits
+    meter: Meter
+    program: Path
+    operators: Sequence[str]
+    record: RunRecord
+    note: Callable[[str], None] = lambda _: None
+    deadline: float = field(default_factory=lambda: time.monotonic() + MAX_SECONDS)
+    questions: int = 0
+
+    @property
+    def is_tired(self) -> bool:
+        return self.questions >= MAX_QUERIES or self._seconds_left <= 1
+
+    @property
+    def _seconds_left(self) -> float:
+        return max(1.0, self.deadline - time.monotonic())
+
+    def effect(self, carried: PreloadBundle) -> Effect | None:
+        """Register operators in an empty folder, then run the program.
+
+        Returns:
+            The effect; None if the run did not end, or if the time is up.
+        """
+        if not self.questions:
+            self.note("collecting the needed parts of the preloaded modules")
+        self.questions += 1
+        text = write_registrations(self.record, carried.definitions, carried.unpacking)
+        with scratch.make_scratch_folder("preload") as folder:
+            script = Path(folder) / "repro.py"
+            script.write_text(text, encoding="utf-8")
+            for name, file in carried.files.items():
+                shutil.copy(file, Path(folder) / name)
+            request = Request(
+                RunPreload(
+                    str(script), str(self.program.resolve()), tuple(self.operators)
+                ),
+                timeout_s=self.limits.timeout_s,
+                max_rss_bytes=self.limits.max_rss_bytes,
+                clock_s=self._seconds_left,
+            )
+            try:
+                ending = self.server.ask(request)
+            except BudgetExhausted:  # the repro has yet to be written
+                self.deadline = time.monotonic()
+                return None
+            return Effect.of(self.meter.add(ending).answer)
+
 
 PART_OF_THE_REST = 3
 """Divisor of the remaining time, because the repro is yet to be written and run."""
@@ -296,3 +423,63 @@ def add_narrowed_cuts(
 
 
 _LEAST_TO_CHOOSE_FROM = 2
+
+
+class Tires(Protocol):
+    """An oracle that answers queries until its time is up."""
+
+    @property
+    def is_tired(self) -> bool: ...
+
+
+@dataclass
+class Trials:
+    """Compares cuts with the uncut preloads, except for changes at some places.
+
+    Attributes:
+        last: the effect of the last cut that was sufficient.
+        besides: places whose changes do not count.
+    """
+
+    made: Callable[[PreloadCut], PreloadBundle]
+    judge: PreloadOracle
+    operators: Sequence[str]
+    before: Effect
+    last: Effect
+    besides: frozenset[str] = frozenset()
+
+    def suffice(self, cut: PreloadCut) -> bool:
+        effect = self.judge.effect(self.made(cut))
+        if effect is None:
+            return False
+        wanted, actual = (each.without(self.besides) for each in (self.before, effect))
+        if not wanted.is_kept_by(actual, self.operators):
+            return False
+        self.last = effect
+        return True
+
+
+def find_droppable_units(
+    units: Sequence[Unit], fine: Callable[[Sequence[Unit]], bool], judge: Tires
+) -> list[Unit]:
+    """Return units that can go together; try halves first, a file's last ones first."""
+    dropped: list[Unit] = []
+    size = len(units)
+    while size:
+        remaining = [unit for unit in units if unit not in dropped]
+        for end in range(len(remaining), 0, -size):
+            chunk = remaining[max(0, end - size) : end]
+            if judge.is_tired:
+                return dropped
+            if fine([*dropped, *chunk]):
+                dropped += chunk
+        size //= 2
+    return dropped
+
+
+def cut_without_units(units: Sequence[Unit]) -> PreloadCut:
+    """Return a cut without units that have no effect."""
+    preloads = frozenset(name for name, line, _ in units if not line)
+    return PreloadCut(
+        acts=frozenset(unit for unit in units if unit[1]), preloads=preloads
+    )

@@ -28,12 +28,15 @@ from shrinkfx.protocol.choices import Build, CandidateForm
 from shrinkfx.report.record import OtherFailure
 from shrinkfx.report.summary import DIGITS, group_other_failures
 from shrinkfx.run.context import INTERRUPTED, RunContext
-from shrinkfx.run.judging import (
+from shrinkfx.run.oracles import (
     confirm_without_guard_pages,
     fails_without_guard_pages,
+    forks_for,
     must_fail_without_guard_pages,
+    oracle_for,
+    rate_of,
+    with_speculation,
 )
-from shrinkfx.run.oracles import forks_for, oracle_for, rate_of, with_speculation
 from shrinkfx.run.subject import Subject
 from shrinkfx.search.asker import Asker
 from shrinkfx.search.reducer import Reducer

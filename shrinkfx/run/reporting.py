@@ -13,7 +13,7 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from shrinkfx.check.client.server import WORKER
 from shrinkfx.check.oracle import CheckClient
@@ -180,18 +180,15 @@ def _check(query: RecordedQuery, target: Signature | None) -> Check:
     return Check(**data, is_by_catch=differs and not is_target)
 
 
-class _Known(NamedTuple):
-    program: Skeleton | None
-    candidate: Candidate | None
-
-
-def _program(journal: Journal, reduced: Mapping[str, Any]) -> _Known:
+def _program(
+    journal: Journal, reduced: Mapping[str, Any]
+) -> tuple[Skeleton | None, Candidate | None]:
     """Return the graph of the input program, and the reduced program."""
     recorded = journal.fact(PROGRAM)
     if recorded is None:
-        return _Known(None, None)
+        return None, None
     program = Skeleton.from_json(recorded)
-    return _Known(program, Candidate.from_json(program, reduced) if reduced else None)
+    return program, Candidate.from_json(program, reduced) if reduced else None
 
 
 def _note_program(out: Path, journal: Journal, listener: Listener) -> str:

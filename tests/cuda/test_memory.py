@@ -23,7 +23,7 @@ from shrinkfx.protocol.answers import Ending
 from shrinkfx.protocol.choices import Guard
 from shrinkfx.protocol.requests import CheckOptions, Request
 from shrinkfx.protocol.tasks import CheckOriginal, Describe
-from shrinkfx.run.repro_maker import core_dump_variables
+from shrinkfx.run.result import core_dump_variables
 from shrinkfx.worker.cuda_memory import first, red_zones
 
 HERE = Path(__file__).parent

@@ -32,7 +32,7 @@ from shrinkfx.options.options import Options, Sweeping
 from shrinkfx.protocol.answers import Answer, Done, Ending, Raised, Unresolved
 from shrinkfx.protocol.descriptions import Exported, Settings
 from shrinkfx.protocol.tasks import ExportRunnable, ReadSettings, RunRunnable, Task
-from shrinkfx.run.sweep.conclude import SweepFinding, Swept
+from shrinkfx.run.sweep.pipeline import SweepFinding, Swept
 from shrinkfx.sweep.examples import SweepFailure
 from shrinkfx.system.folder_lock import is_folder_locked
 

@@ -15,7 +15,7 @@ from shrinkfx.errors import UsageError
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.protocol.answers import Ending
 from shrinkfx.protocol.tasks import RunCommand
-from shrinkfx.run.across import InterpreterResult, Others, interpreters
+from shrinkfx.run.verify import InterpreterResult, Others, interpreters
 
 SCRIPT = """\
 # assert in AOTInductor (run): reduced from 9 operators to 1.

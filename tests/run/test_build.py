@@ -19,8 +19,8 @@ from shrinkfx.protocol.answers import Built, Ending, Raised
 from shrinkfx.protocol.choices import MANY_BYTES, Build, GraphForm, Step, Weights
 from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.report.record import ProgramSize
-from shrinkfx.run.build import choose_build, place_of_weights
 from shrinkfx.run.context import RunContext
+from shrinkfx.run.observe import choose_build, place_of_weights
 from shrinkfx.run.subject import Subject
 from shrinkfx.testing import FLOATS, chain, whole
 

@@ -22,8 +22,7 @@ from shrinkfx.report.repro_files import VerifiedRepro
 from shrinkfx.report.running import SAVED
 from shrinkfx.run.context import RunContext
 from shrinkfx.run.record import Result
-from shrinkfx.run.repro_maker import verify_by_command
-from shrinkfx.run.result import write_result
+from shrinkfx.run.result import verify_by_command, write_result
 from shrinkfx.run.subject import Subject
 from shrinkfx.testing import chain, whole
 

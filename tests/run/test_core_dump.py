@@ -14,7 +14,7 @@ from shrinkfx.protocol.answers import Ending, Raised
 from shrinkfx.protocol.choices import Guard
 from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.run.context import RunContext
-from shrinkfx.run.repro_maker import FOLDER, leave_core_dump
+from shrinkfx.run.result import FOLDER, leave_core_dump
 from shrinkfx.testing import chain, whole
 
 FAULT = Ending(

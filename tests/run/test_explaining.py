@@ -40,9 +40,8 @@ from shrinkfx.run.folder import (
     open_run_folder,
     record_run_end,
 )
-from shrinkfx.run.record import Result
+from shrinkfx.run.record import Result, VerifiedResult
 from shrinkfx.run.subject import Subject
-from shrinkfx.run.verified_result import VerifiedResult
 from shrinkfx.testing import chain, whole
 
 CRASH = Signature(Kind.CRASH, Stage.RUN, MEMORY_FAULT)

@@ -37,8 +37,8 @@ from shrinkfx.run.folder import (
     load_options_to_resume,
     open_run_folder,
     record_run_end,
+    resume_command,
 )
-from shrinkfx.run.resume_hint import resume_command
 from shrinkfx.system.folder_lock import lock_folder
 
 NOTHING_NEW = Options(Path())

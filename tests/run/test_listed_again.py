@@ -38,10 +38,10 @@ from shrinkfx.protocol.tasks import (
 from shrinkfx.report.record import ProgramSize
 from shrinkfx.run.context import RunContext
 from shrinkfx.run.pipeline import verify_reduction
+from shrinkfx.run.record import VerifiedResult
 from shrinkfx.run.reduction import SearchResult, reduce
 from shrinkfx.run.simplification import record_minimal_kinds, reduce_listing
 from shrinkfx.run.subject import Subject
-from shrinkfx.run.verified_result import VerifiedResult
 from shrinkfx.testing import chain, listing, whole
 
 WHOLE = whole(chain("x", "relu", "tanh", "cos"))

@@ -23,9 +23,8 @@ from shrinkfx.protocol.choices import Backend
 from shrinkfx.protocol.requests import Request
 from shrinkfx.protocol.tasks import CheckCandidate, CheckOriginal
 from shrinkfx.run.context import RunContext
-from shrinkfx.run.observe import reproduce_failure
+from shrinkfx.run.observe import load_or_find_subject, reproduce_failure
 from shrinkfx.run.record import with_baseline
-from shrinkfx.run.resume import load_or_find_subject
 from shrinkfx.testing import chain
 
 DIES = Raised("RuntimeError", "CUDA error: an illegal memory access was encountered")

@@ -17,10 +17,10 @@ from shrinkfx.preloads.preload_bundle import Preload, PreloadBundle, PreloadCut
 from shrinkfx.program.uninstalled_files import UninstalledFiles
 from shrinkfx.protocol.answers import Ending
 from shrinkfx.protocol.descriptions import Registered
-from shrinkfx.run.preload_effects import PreloadOracle
 from shrinkfx.run.preloading import (
     MAX_QUESTIONS,
     CompilerCodeQueries,
+    PreloadOracle,
     add_narrowed_cuts,
     smallest_first,
 )

@@ -28,10 +28,12 @@ from shrinkfx.protocol.descriptions import Registered
 from shrinkfx.protocol.requests import Request
 from shrinkfx.report.record import Failure, Programs, ProgramSize, RunRecord
 from shrinkfx.run.context import RunContext
-from shrinkfx.run.preload_effects import MAX_QUERIES, Effect, PreloadOracle
-from shrinkfx.run.preload_trials import find_droppable_units
 from shrinkfx.run.preloading import (
+    MAX_QUERIES,
+    Effect,
+    PreloadOracle,
     distinct,
+    find_droppable_units,
     seconds_for,
     smallest_first,
     ways_to_carry,

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from shrinkfx.run.settings import ONLY_SHOWN, inherited_variables, variables_to_test
+from shrinkfx.run.recorded_options import (
+    ONLY_SHOWN,
+    inherited_variables,
+    variables_to_test,
+)
 
 SHELL = {
     "TORCH_LOGS": "+dynamo",

@@ -31,8 +31,7 @@ from shrinkfx.protocol.tasks import (
     Task,
 )
 from shrinkfx.run.context import RunContext
-from shrinkfx.run.sweep.conclude import Swept
-from shrinkfx.run.sweep.pipeline import run_sweep
+from shrinkfx.run.sweep.pipeline import Swept, run_sweep
 
 SPACE = Space((Symbol("n", 2, 64, 6),))
 WRONG = Checked(Difference("values", "wrong"))

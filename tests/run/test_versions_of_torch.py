@@ -19,7 +19,7 @@ from support.wheels import (
 from shrinkfx.cli.main import main
 from shrinkfx.environments import folders, installers
 from shrinkfx.errors import InstallError
-from shrinkfx.run.across import InterpreterResult, by_version
+from shrinkfx.run.verify import InterpreterResult, by_version
 
 SCRIPT = """\
 # assert in AOTInductor (run): reduced from 9 operators to 1.
