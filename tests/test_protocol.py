@@ -13,6 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.random_listings import listings
 
+from shrinkfx.findings.operator_mismatch import OperatorMismatch
+from shrinkfx.findings.operators import Operator
+from shrinkfx.findings.record import Explanation
 from shrinkfx.program.edits import Rewrite
 from shrinkfx.program.listing.changes import Refill, Resize, Write
 from shrinkfx.program.listing.printed_program import PrintedProgram, Run
@@ -39,7 +42,13 @@ from shrinkfx.protocol.answers import (
 )
 from shrinkfx.protocol.choices import Build, Step
 from shrinkfx.protocol.descriptions import OpenSizes
-from shrinkfx.protocol.record import Message, Named, Reported
+from shrinkfx.protocol.record import (
+    Message,
+    Named,
+    Reported,
+    read_older,
+    to_json_with_old_names,
+)
 from shrinkfx.protocol.requests import CheckOptions, Request, Setup
 from shrinkfx.protocol.tasks import CheckCandidate, Describe, Task
 from shrinkfx.wording import Flag, MessageText
@@ -86,6 +95,20 @@ def test_message_survives_its_line(message: Message) -> None:
     assert line.count("\n") == 1
     assert type(message).from_line(line) == message
     assert type(message).from_line(line.encode()) == message
+
+
+def test_renamed_fields_are_written_and_read_under_their_old_names_too() -> None:
+    roll = Operator("roll", "aten.roll.default")
+    mismatch = OperatorMismatch(roll, "declares less")
+    explanation = Explanation(culprits=(roll,), mismatches=(mismatch,))
+    both = json.loads(json.dumps(to_json_with_old_names(explanation)))
+    assert both["guilty"] == both["culprits"] == [json.loads(roll.to_line())]
+    assert both["lies"][0]["said"] == "declares less"
+    assert Explanation.from_json(both) == explanation
+    old = json.loads(explanation.to_line())
+    old["guilty"], old["lies"] = old.pop("culprits"), old.pop("mismatches")
+    old["lies"][0]["said"] = old["lies"][0].pop("difference")
+    assert read_older(Explanation, old) == explanation
 
 
 def test_unknown_field_is_an_error() -> None:

@@ -55,7 +55,7 @@ class Message:
         """
         hints = _HINTS.get(cls) or _HINTS.setdefault(cls, get_type_hints(cls))
         names = {field.name for field in fields(cls)}
-        data = {cls.OLD_NAMES.get(key, key): value for key, value in data.items()}
+        data = cls._rename_old_fields(data)
         if unknown := sorted(data.keys() - names):
             raise TypeError(f"{cls.__name__} has no {', '.join(unknown)}")
         if missing := sorted(names - data.keys()):
@@ -66,6 +66,10 @@ class Message:
     @classmethod
     def from_line(cls, line: str | bytes) -> Self:
         return cls.from_json(json.loads(line))
+
+    @classmethod
+    def _rename_old_fields(cls, data: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {cls.OLD_NAMES.get(name, name): value for name, value in data.items()}
 
 
 _HINTS: dict[type, dict[str, Any]] = {}
@@ -79,6 +83,16 @@ def _stated(value: Any) -> Any:  # noqa: ANN401 - a record, of which JSON has no
     if not hasattr(value, "to_json"):
         raise TypeError(f"{type(value).__name__} {value!r:.60} has no place in JSON")
     return value.to_json()
+
+
+def to_json_with_old_names(value: Any) -> Any:  # noqa: ANN401 - any value of a record
+    """Convert a record to JSON that has renamed fields under their old names too."""
+    if isinstance(value, tuple | list):
+        return [to_json_with_old_names(item) for item in value]
+    if not isinstance(value, Message):
+        return value.to_json() if hasattr(value, "to_json") else value
+    new = {k: to_json_with_old_names(item) for k, item in value.to_json().items()}
+    return new | {old: new[name] for old, name in value.OLD_NAMES.items()}
 
 
 def read_value(hint: Any, value: Any) -> Any:  # noqa: ANN401 - any type, any value
@@ -109,6 +123,7 @@ def read_older(kind: type[Read], data: Mapping[str, Any]) -> Read:
         ValueError: a value is not a member of its enum.
     """
     hints = _HINTS.get(kind) or _HINTS.setdefault(kind, get_type_hints(kind))
+    data = kind._rename_old_fields(data)
     known = {name: value for name, value in data.items() if name in hints}
     return kind(**{name: _older(hints[name], value) for name, value in known.items()})
 

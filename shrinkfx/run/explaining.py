@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import json
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -21,6 +20,7 @@ from shrinkfx.findings.words import explanation_lines
 from shrinkfx.options.options import Options
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.protocol.choices import CandidateForm
+from shrinkfx.protocol.record import to_json_with_old_names
 from shrinkfx.report.header import set_cause
 from shrinkfx.report.in_compiler import (
     find_own_function,
@@ -223,7 +223,7 @@ def _write_explanation(
     Args:
         renamed: the repro's names of inputs and weights, by those of the program.
     """
-    write_json(out / EXPLAIN, _with_old_keys(json.loads(explanation.to_line())))
+    write_json(out / EXPLAIN, to_json_with_old_names(explanation))
     if anonymous:  # the text must not name code that is not in the repro
         readable, new = explanation, anonymize_explanation(explanation, renamed)
         cause = tuple(strip_origins(s, new, anonymous=True) for s in new.cause)
@@ -240,19 +240,6 @@ def _write_explanation(
     return Explained(
         explanation, readable.cause, explanation_lines(readable, failure), out
     )
-
-
-_OLD_KEYS = {"culprits": "guilty", "mismatches": "lies", "compile_error": "halted"}
-
-
-def _with_old_keys(value: Any) -> Any:  # noqa: ANN401 - any JSON value
-    """Add the old names of renamed keys of ``explain.json``, which stay until 0.2."""
-    if isinstance(value, list):
-        return [_with_old_keys(item) for item in value]
-    if not isinstance(value, dict):
-        return value
-    new = {key: _with_old_keys(item) for key, item in value.items()}
-    return new | {old: new[key] for key, old in _OLD_KEYS.items() if key in new}
 
 
 def _add_cause_to_repro(repro: Path, cause: Sequence[str], culprit: str) -> None:
