@@ -30,15 +30,15 @@ def _model(tmp_path: Path) -> Path:
     return model
 
 
-@pytest.fixture(name="asked")
-def _asked(monkeypatch: pytest.MonkeyPatch) -> list[Options]:
+@pytest.fixture(name="recorded")
+def _recorded(monkeypatch: pytest.MonkeyPatch) -> list[Options]:
     """Collect what runs are asked for instead of doing it."""
-    asked: list[Options] = []
-    monkeypatch.setattr(reducing, "run", lambda options, *_: asked.append(options))
-    return asked
+    recorded: list[Options] = []
+    monkeypatch.setattr(reducing, "run", lambda options, *_: recorded.append(options))
+    return recorded
 
 
-def test_front_has_the_names_that_it_lists_and_no_others() -> None:
+def test_public_module_exports_exactly_the_names_in_all() -> None:
     assert {*shrinkfx.__all__} <= {*dir(shrinkfx)}
     assert all(getattr(shrinkfx, name) for name in shrinkfx.__all__)
     assert shrinkfx.api is api
@@ -54,18 +54,18 @@ def test_front_has_the_names_that_it_lists_and_no_others() -> None:
         (["cut_suffix", "drop_nodes"], ("cut_suffix", "drop_nodes")),
     ],
 )
-def test_one_strategy_may_be_named_alone(
-    asked: list[Options],
+def test_strategies_option_accepts_a_single_name(
+    recorded: list[Options],
     model: Path,
     tmp_path: Path,
     strategies: Sequence[str] | None,
     expected: Sequence[str] | None,
 ) -> None:
     shrinkfx.minify(model, out=tmp_path / "out", strategies=strategies)
-    assert asked[0].strategies == expected
+    assert recorded[0].strategies == expected
 
 
-def test_no_strategies_at_all_are_refused(model: Path) -> None:
+def test_empty_list_of_strategies_is_refused(model: Path) -> None:
     with pytest.raises(UsageError, match="--list-strategies"):
         shrinkfx.minify(model, strategies=[])
 
@@ -79,8 +79,8 @@ def test_no_strategies_at_all_are_refused(model: Path) -> None:
         ("check-inputs", {"AOTI_RUNTIME_CHECK_INPUTS": "2"}, None),
     ],
 )
-def test_check_inputs_has_inputs_checked(
-    asked: list[Options],
+def test_until_check_inputs_sets_the_runtime_check_variable(
+    recorded: list[Options],
     model: Path,
     tmp_path: Path,
     until: str | None,
@@ -90,10 +90,10 @@ def test_check_inputs_has_inputs_checked(
     more: dict[str, Any] = {"until": until, "environment": environment}
     shrinkfx.minify(model, out=tmp_path / "out", **more)
     wanted = environment if expected is None else expected
-    assert asked[0].environment == wanted
+    assert recorded[0].environment == wanted
 
 
-def test_interrupt_goes_up_with_the_way_on_and_not_with_what_it_met(
+def test_interrupt_is_raised_with_the_resume_command_and_without_context(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def inside(options: Options, folder: Path, listener: Listener) -> None:

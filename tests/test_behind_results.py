@@ -44,7 +44,7 @@ class Looked(torch.nn.Module):
         return torch.tanh(self.table(found).sum(1) + x)
 
 
-def test_repro_fails_whatever_memory_holds_behind_the_result(
+def test_repro_of_a_short_result_fails_for_any_adjacent_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     preload = tmp_path / "bucketing.py"

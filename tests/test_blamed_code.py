@@ -66,7 +66,7 @@ shrinkfx.minify(Net(), args=(torch.ones(4, 8),), out=sys.argv[1], quiet=True)
 }
 
 
-def test_repro_defines_what_it_needs_and_names_nothing_else(tmp_path: Path) -> None:
+def test_repro_defines_only_the_needed_compiler_code(tmp_path: Path) -> None:
     code, out = tmp_path / "code", tmp_path / "out"
     for name, text in FILES.items():
         (code / name).parent.mkdir(parents=True, exist_ok=True)

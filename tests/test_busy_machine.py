@@ -47,7 +47,7 @@ def start(folder: Path, name: str, cores: set[int]) -> subprocess.Popen[str]:
 
 
 @pytest.mark.slow
-def test_runs_that_share_two_cores_end_as_one_alone(
+def test_runs_on_two_shared_cores_end_like_a_single_run(
     tmp_path: Path, marked: Callable[[], list[int]]
 ) -> None:
     subprocess.run([sys.executable, TOOL, str(tmp_path)], check=True)

@@ -37,11 +37,11 @@ TRUTH = Stated(
 NOTHING = Cause.read({"operators": [], "kernel": [], "line": "", "decision": "none"})
 
 
-def test_what_is_true_is_right() -> None:
+def test_matching_statement_is_right() -> None:
     assert set(judge(CAUSE, TRUTH).values()) == {Judged.RIGHT}
 
 
-def test_what_is_not_said_is_missing() -> None:
+def test_absent_statement_is_missing() -> None:
     judged = judge(CAUSE, Stated())
     assert set(judged) == {
         *("operator", "kernel", "line", "decision"),
@@ -66,7 +66,7 @@ def test_what_is_not_said_is_missing() -> None:
         ("dim", 1),
     ],
 )
-def test_what_is_not_true_is_wrong(what: str, said: object) -> None:
+def test_differing_statement_is_wrong(what: str, said: object) -> None:
     judged = judge(CAUSE, replace(TRUTH, **{what: said}))  # type: ignore[arg-type]
     assert judged.pop(what) is Judged.WRONG
     assert set(judged.values()) == {Judged.RIGHT}
@@ -85,31 +85,31 @@ def test_what_is_not_true_is_wrong(what: str, said: object) -> None:
         (["aten.view.default"], Judged.MISSING),
     ],
 )
-def test_kernel_is_right_when_all_that_must_be_is_named(
+def test_kernel_is_right_if_all_required_names_are_given(
     named: list[str], worth: Judged
 ) -> None:
     assert judge(CAUSE, replace(TRUTH, kernel=named))["kernel"] is worth
 
 
-def test_symbol_may_have_another_name_where_input_and_dim_are_right() -> None:
+def test_symbol_name_may_differ_if_input_and_dim_are_right() -> None:
     assert judge(CAUSE, replace(TRUTH, symbol="s0"))["symbol"] is Judged.RIGHT
     for other in ({"symbol": "t"}, {"symbol": "s0", "dim": 1}):
         stated = replace(TRUTH, **other)
         assert judge(CAUSE, stated)["symbol"] is Judged.WRONG
 
 
-def test_saying_nothing_is_right_where_there_is_nothing_to_say() -> None:
+def test_empty_statement_is_right_if_there_is_no_cause() -> None:
     assert set(judge(NOTHING, Stated(decision="none")).values()) == {Judged.RIGHT}
     # That no decision matters has been looked into, or has not.
     assert judge(NOTHING, Stated())["decision"] is Judged.MISSING
 
 
-def test_naming_something_is_wrong_where_there_is_nothing_to_say() -> None:
+def test_any_statement_is_wrong_if_there_is_no_cause() -> None:
     stated = replace(TRUTH, decision="switch cpp.simdlen")
     assert set(judge(NOTHING, stated).values()) == {Judged.WRONG}
 
 
-def test_bound_that_is_a_number_has_no_symbol() -> None:
+def test_numeric_bound_has_no_symbol() -> None:
     static = {"value": 40, "size": 40, "symbol": "", "input": ""}
     cause = Cause.read(TABLE | {"chain": static})
     found = replace(TRUTH, value=40, size=40)

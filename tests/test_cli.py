@@ -127,7 +127,7 @@ LONG = "a" * 300
         (["--inputs", "own.py"], "is for --dynamic-sweep"),
     ],
 )
-def test_bad_usage_is_refused_before_anything_starts(
+def test_bad_usage_is_refused_before_a_process_starts(
     capsys: pytest.CaptureFixture[str], model: Path, arguments: list[str], words: str
 ) -> None:
     code, said = answer(capsys, str(model), *arguments)
@@ -136,14 +136,14 @@ def test_bad_usage_is_refused_before_anything_starts(
     assert "Traceback" not in said
 
 
-def test_missing_model_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_model_argument_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     code, said = answer(capsys)
     assert code == 2
     assert "the path of the program is missing: shrinkfx MODEL.pt2 (see --help)" in said
 
 
 @pytest.mark.parametrize("name", ["", f"{LONG}.pt2"])
-def test_model_that_no_file_can_be_called_is_told(
+def test_invalid_model_path_is_reported(
     capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
     code, said = answer(capsys, name)
@@ -154,14 +154,14 @@ def test_model_that_no_file_can_be_called_is_told(
     )
 
 
-def test_folder_of_a_program_with_a_long_name_has_a_shorter_one(
+def test_output_folder_of_a_long_program_name_is_shortened(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert output_folder(None, Path(f"{'é' * 125}.pt2")).name == f"{'é' * 100}-1"
 
 
-def test_module_with_a_long_name_is_no_file() -> None:
+def test_preload_module_with_a_long_name_is_not_read_as_a_file() -> None:
     options = Options(Path("model.pt2"), preload=(LONG,))
     assert options.to_json()["preload"] == [LONG]
     assert len(digest_inputs(options)) == 64
@@ -244,7 +244,7 @@ def never(*_: object, **__: object) -> None:
         ("model.pt2 --dynamic-sweep --inputs nowhere.py", "no such file", "--inputs"),
     ],
 )
-def test_files_that_cannot_work_are_told_before_torch_is_imported(
+def test_unusable_files_are_reported_before_torch_is_imported(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
@@ -268,7 +268,7 @@ def test_files_that_cannot_work_are_told_before_torch_is_imported(
 @pytest.mark.parametrize(
     ("denied", "words"), [("is_file", "cannot be read"), ("iterdir", "no such file")]
 )
-def test_folder_that_may_not_be_looked_into_is_told(
+def test_unreadable_folder_is_reported(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
@@ -285,7 +285,7 @@ def test_folder_that_may_not_be_looked_into_is_told(
     assert "pass the path of a .pt2" in said
 
 
-def test_verbose_run_shows_where_an_error_comes_from(
+def test_verbose_run_prints_the_traceback_of_an_error(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     code, said = answer(capsys, "nowhere.pt2", "-v")
@@ -293,7 +293,7 @@ def test_verbose_run_shows_where_an_error_comes_from(
     assert "Traceback" in said
 
 
-def test_folder_of_another_run_is_not_written_to(
+def test_output_folder_of_another_run_is_not_overwritten(
     capsys: pytest.CaptureFixture[str], model: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "summary.json").write_text("{}")
@@ -303,7 +303,7 @@ def test_folder_of_another_run_is_not_written_to(
     assert (tmp_path / "summary.json").read_text() == "{}"
 
 
-def test_folder_that_cannot_be_made_is_named(
+def test_output_folder_that_cannot_be_created_is_named(
     capsys: pytest.CaptureFixture[str], model: Path
 ) -> None:
     code, said = answer(capsys, str(model), "--out", f"{model}/out")
@@ -313,7 +313,7 @@ def test_folder_that_cannot_be_made_is_named(
 
 
 @pytest.mark.torch
-def test_file_that_is_no_program_is_told_and_leaves_no_folder(
+def test_invalid_program_file_is_reported_and_leaves_no_folder(
     capsys: pytest.CaptureFixture[str], model: Path, tmp_path: Path
 ) -> None:
     code, said = answer(capsys, str(model), "--out", str(tmp_path / "out"))
@@ -325,7 +325,7 @@ def test_file_that_is_no_program_is_told_and_leaves_no_folder(
 
 
 @pytest.mark.torch
-def test_preload_that_raises_is_told(
+def test_preload_exception_is_reported(
     capsys: pytest.CaptureFixture[str], model: Path, tmp_path: Path
 ) -> None:
     broken = tmp_path / "broken_operators.py"
@@ -371,7 +371,7 @@ def reduction(out: Path) -> Reduction:
     )
 
 
-def test_long_by_catch_is_cut(
+def test_long_message_of_an_other_failure_is_cut(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
@@ -406,7 +406,7 @@ FOUND = SweepFinding(
         ("stopped", FOUND, 4, False),
     ],
 )
-def test_sweep_goes_on_to_reduce_what_it_was_asked_for(
+def test_sweep_continues_with_a_reduction_of_the_requested_kind(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
     model: Path,
@@ -434,7 +434,7 @@ def test_sweep_goes_on_to_reduce_what_it_was_asked_for(
 
 
 @pytest.mark.parametrize("resumes", [False, True], ids=["begins", "resumes"])
-def test_sweep_is_summed_up_before_the_reduction_and_below_its_bar(
+def test_sweep_summary_is_printed_before_the_reduction_starts(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,
@@ -470,7 +470,7 @@ def test_sweep_is_summed_up_before_the_reduction_and_below_its_bar(
     ]
 
 
-def test_sigterm_ends_a_run_as_ctrl_c_does(
+def test_sigterm_ends_a_run_like_ctrl_c(
     model: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def reduce(*_: object) -> NoReturn:
@@ -485,7 +485,7 @@ def test_sigterm_ends_a_run_as_ctrl_c_does(
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
-def test_sigterm_is_left_alone_where_ctrl_c_is_ignored(
+def test_sigterm_handler_is_unchanged_if_ctrl_c_is_ignored(
     model: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def reduce(*_: object) -> NoReturn:

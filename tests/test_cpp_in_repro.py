@@ -73,7 +73,7 @@ def run(*command: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_repro_of_a_captured_script_compiles_its_operator(tmp_path: Path) -> None:
+def test_repro_of_a_captured_script_compiles_its_cpp_operator(tmp_path: Path) -> None:
     code, out = tmp_path / "code", tmp_path / "out"
     code.mkdir()
     (code / "serve.py").write_text(SCRIPT)

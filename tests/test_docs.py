@@ -36,7 +36,7 @@ def rows(text: str) -> list[list[str]]:
     ]
 
 
-def test_reference_has_every_option_and_no_other() -> None:
+def test_reference_lists_exactly_the_command_line_options() -> None:
     options = {
         text
         for action in make_parser()._actions
@@ -51,19 +51,19 @@ def test_reference_has_every_option_and_no_other() -> None:
     assert told == options
 
 
-def test_reference_has_the_exit_codes_of_the_tool() -> None:
+def test_reference_lists_the_exit_codes() -> None:
     told = {int(row[0]): row[1] for row in rows(REFERENCE) if row[0].isdigit()}
     assert told == EXIT_CODES
 
 
-def test_reference_has_the_kinds_of_the_tool() -> None:
+def test_reference_lists_the_failure_kinds() -> None:
     first = {row[0].strip("`"): row[1].replace("`", "") for row in rows(REFERENCE)}
     assert {k: first[k] for k in MEANING} == {k.value: v for k, v in MEANING.items()}
     assert set(UNTIL) <= first.keys()
 
 
 @pytest.mark.parametrize("event", EVENT_NAMES, ids=lambda event: event.__name__)
-def test_reference_has_the_fields_of_each_event(event: type[Event]) -> None:
+def test_reference_lists_the_fields_of_each_event(event: type[Event]) -> None:
     table = [row for row in rows(REFERENCE) if row[0] == f"`{EVENT_NAMES[event]}`"]
     told = [set(re.findall(r"`([a-z_]+)`", fields_of)) for *_, fields_of in table]
     names = {field.name for field in fields(event)}
@@ -78,7 +78,7 @@ CONTRIBUTORS = [
 @pytest.mark.parametrize(
     "page", [ROOT / "README.md", *DOCS, *CONTRIBUTORS], ids=lambda p: p.name
 )
-def test_links_between_pages_lead_somewhere(page: Path) -> None:
+def test_links_between_pages_resolve(page: Path) -> None:
     for target, anchor in re.findall(r"\]\(([^)#:]*)(?:#([^)]*))?\)", page.read_text()):
         there = page.parent / target if target else page
         assert there.exists(), target
@@ -101,7 +101,7 @@ def test_every_page_is_linked_to(start: str, folder: str) -> None:
 
 
 @pytest.mark.parametrize("page", CONTRIBUTORS, ids=lambda p: p.name)
-def test_files_that_contributors_are_sent_to_are_there(page: Path) -> None:
+def test_files_named_in_contributor_pages_exist(page: Path) -> None:
     named = re.findall(r"`((?:[a-z_]+/)+(?:\w+\.(?:py|md))?)`", page.read_text())
     places = page.parent, ROOT
     gone = [n for n in named if not any((place / n).exists() for place in places)]
@@ -146,7 +146,7 @@ def quoted_words(page: Path) -> Iterator[str]:
             yield words
 
 
-def test_quotes_are_found() -> None:
+def test_quoted_output_is_extracted_from_the_pages() -> None:
     lines = [line for page in pages() for line in quoted_lines(page)]
     words = [words for page in pages() for words in quoted_words(page)]
     assert len(lines) > 25
@@ -156,7 +156,7 @@ def test_quotes_are_found() -> None:
 
 
 @pytest.mark.parametrize("page", pages(), ids=lambda p: p.name)
-def test_lines_of_output_are_ones_that_the_code_can_print(page: Path) -> None:
+def test_quoted_output_lines_can_be_printed_by_the_code(page: Path) -> None:
     lines = [line for line in quoted_lines(page) if line not in FOREIGN]
     known = is_printable, is_row, is_row_of_programs
     assert [line for line in lines if not any(each(line) for each in known)] == []
@@ -185,7 +185,7 @@ NOTHING, ENDED = Capture(Path()), ScriptEnd(("python", "serve.py"), 1)
 
 
 @pytest.mark.parametrize("page", pages(), ids=lambda p: p.name)
-def test_words_of_output_are_ones_that_the_code_can_print(page: Path) -> None:
+def test_quoted_output_words_can_be_printed_by_the_code(page: Path) -> None:
     wrong = [w for w in quoted_words(page) if not is_part_of_a_printable(w)]
     assert wrong == []
 
@@ -202,7 +202,9 @@ def test_words_of_output_are_ones_that_the_code_can_print(page: Path) -> None:
         ("suspected: aten.flip.default in kernel ...", False),
     ],
 )
-def test_line_is_held_against_the_code(line: str, *, printable: bool) -> None:
+def test_line_is_recognized_as_printable_by_the_code(
+    line: str, *, printable: bool
+) -> None:
     assert is_printable(line) is printable
 
 
@@ -215,14 +217,16 @@ def test_line_is_held_against_the_code(line: str, *, printable: bool) -> None:
         ("dim 0 in x", False),
     ],
 )
-def test_words_are_held_against_the_code(words: str, *, printable: bool) -> None:
+def test_words_are_recognized_as_printable_by_the_code(
+    words: str, *, printable: bool
+) -> None:
     assert is_part_of_a_printable(words) is printable
 
 
 # --- names
 
 
-def test_reference_has_the_fields_of_the_summary() -> None:
+def test_reference_lists_the_fields_of_the_summary() -> None:
     _, _, section = REFERENCE.partition("\n### summary.json\n")
     keys_of = [row[0] for row in rows(section.partition("\n## ")[0])]
     told = {key for cell in keys_of for key in re.findall(r"`([a-z_]+)`", cell)}
@@ -254,7 +258,7 @@ OTHERS = {"repro.py", "kernel.py", "interface.cpp", "data/aotinductor/"}
 
 
 @pytest.mark.parametrize("page", INSIDE, ids=lambda p: p.name)
-def test_addresses_in_the_code_are_there(page: Path) -> None:
+def test_paths_named_in_pages_exist(page: Path) -> None:
     told = re.findall(r"`([\w/]+\.(?:py|c|cpp)|\w[\w/]*/)[:`]", page.read_text())
     places = ROOT, ROOT / "shrinkfx"
     missing = [p for p in told if not any((place / p).exists() for place in places)]
@@ -262,7 +266,7 @@ def test_addresses_in_the_code_are_there(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PACKAGE_PAGES, ids=lambda p: p.name)
-def test_examples_on_pages_of_packages_give_what_they_show(page: Path) -> None:
+def test_examples_on_package_pages_pass_as_doctests(page: Path) -> None:
     blocks = [block for _, block in FENCE.findall(page.read_text()) if ">>>" in block]
     examples = doctest.DocTestParser().get_doctest(
         "\n".join(blocks), {}, page.name, str(page), 0
@@ -270,7 +274,7 @@ def test_examples_on_pages_of_packages_give_what_they_show(page: Path) -> None:
     assert doctest.DocTestRunner().run(examples).failed == 0
 
 
-def test_glossary_has_as_many_words_as_it_says_and_they_are_in_the_code() -> None:
+def test_glossary_terms_refer_to_names_in_the_code() -> None:
     glossary = rows((ROOT / "docs" / "glossary.md").read_text())
     words = {word: where for word, _, where in glossary if word.startswith("**")}
     assert len(words) == 30
@@ -311,7 +315,7 @@ def drawn() -> dict[str, list[str]]:
     return found
 
 
-def test_packages_are_drawn_with_what_they_may_import() -> None:
+def test_architecture_drawing_shows_the_allowed_imports() -> None:
     words = {key: set(" ".join(texts).split()) for key, texts in drawn().items()}
     ground = words["ground layer"]
     boxes = {key.removesuffix(" name") for key in words if key.endswith(" name")}
@@ -323,6 +327,6 @@ def test_packages_are_drawn_with_what_they_may_import() -> None:
         assert words[f"{box} imports"] == allowed - ground - packages, box
 
 
-def test_layers_of_the_worker_are_drawn() -> None:
+def test_architecture_drawing_shows_the_worker_layers() -> None:
     layers = [set(text.split()) for text in drawn()["package-worker layer"]]
     assert layers[::-1] == [layer - {"__init__"} for layer in WORKER_LAYERS]

@@ -33,12 +33,12 @@ DONE = Reduction(
 )
 
 
-def said(reduction: Reduction, *, everything: bool = False) -> list[str]:
+def result_lines(reduction: Reduction, *, everything: bool = False) -> list[str]:
     return [*render_result_lines(reduction, everything=everything)]
 
 
-def test_five_lines_say_what_came_of_it_and_the_cause_stands_between() -> None:
-    assert said(DONE) == [
+def test_result_lines_have_the_cause_between_failure_and_verification() -> None:
+    assert result_lines(DONE) == [
         "result:   reduced from 87 to 2 operators, 1-minimal; 21 checks, 90 s",
         "failure:  nan in compare: output 0: 2 of 4 elements differ",
         TOLD[0],
@@ -47,55 +47,59 @@ def test_five_lines_say_what_came_of_it_and_the_cause_stands_between() -> None:
         "repro:    report/repro.py",
         "next:     python report/repro.py",
     ]
-    assert set(TOLD) < set(said(DONE, everything=True))
+    assert set(TOLD) < set(result_lines(DONE, everything=True))
 
 
-def test_what_was_not_asked_of_a_minimal_result_is_told_with_the_reason() -> None:
+def test_skipped_kinds_of_a_minimal_result_are_listed_with_the_reason() -> None:
     """Beside "1-minimal", which is of its operators, that would read as if all was."""
     why = "not asked: InvalidEdit: not so much is saved"
     claims = {"operators": "1-minimal", "sizes": why, "values": "kept", "dtypes": why}
     known = replace(DONE, summary={**DONE.summary, "minimal_by_kind": claims})
-    assert said(known)[:3] == [
+    assert result_lines(known)[:3] == [
         "result:   reduced from 87 to 2 operators, 1-minimal; 21 checks, 90 s",
         "skipped:  sizes, dtypes (InvalidEdit: not so much is saved)",
         "failure:  nan in compare: output 0: 2 of 4 elements differ",
     ]
-    assert not [s for s in said(replace(known, minimal=False)) if "skipped" in s]
+    assert not [
+        s for s in result_lines(replace(known, minimal=False)) if "skipped" in s
+    ]
 
 
-def test_kind_that_is_not_what_was_asked_for_is_explained_in_a_sentence() -> None:
+def test_differing_failure_kind_is_explained_in_a_note() -> None:
     crash = Signature(Kind.CRASH, Stage.RUN, "memory fault", "SIGSEGV")
     died = replace(DONE, signature=crash, seen=crash)
-    assert "note:" not in "".join(said(died))
+    assert "note:" not in "".join(result_lines(died))
     told = [*render_result_lines(died, everything=False, until="ima")]
     assert told[1] == "failure:  crash in run: SIGSEGV"
     note = "note:     on a CPU, an illegal memory access shows as a segmentation fault "
     assert told[2].startswith(note)
     became = replace(died, seen=replace(crash, kind=Kind.IMA))
-    assert any(line.startswith("note:     ") for line in said(became))
+    assert any(line.startswith("note:     ") for line in result_lines(became))
 
 
-def test_wrong_result_that_has_become_wrong_in_another_way_says_so() -> None:
+def test_changed_kind_of_mismatch_is_reported() -> None:
     shape = Signature(Kind.MISMATCH, Stage.COMPARE, differs="shape")
     values = replace(shape, differs="values")
     changed = replace(DONE, signature=shape, seen=values)
     told = "the input program has wrong shape, and the reduced program has wrong values"
-    assert f"changed:  {told}" in said(changed)
-    assert not [row for row in said(replace(changed, seen=shape)) if "changed" in row]
+    assert f"changed:  {told}" in result_lines(changed)
+    assert not [
+        row for row in result_lines(replace(changed, seen=shape)) if "changed" in row
+    ]
 
 
-def test_warning_that_the_inputs_may_be_at_fault_is_at_the_end() -> None:
+def test_warning_about_refused_inputs_is_in_the_result_lines() -> None:
     inputs = "with AOTI_RUNTIME_CHECK_INPUTS=1 the program refuses its inputs"
     warnings = {"warnings": ["fake-kernel mismatch: my.op", inputs]}
-    told = said(replace(DONE, summary={**DONE.summary, **warnings}))
+    told = result_lines(replace(DONE, summary={**DONE.summary, **warnings}))
     assert [row for row in told if row.startswith("warning:")] == [
         f"warning:  {inputs}"
     ]
 
 
-def test_by_catch_is_counted_and_told_in_full_where_everything_is() -> None:
+def test_other_failures_are_listed_in_full_only_in_verbose_output() -> None:
     caught = replace(DONE, summary={**DONE.summary, "other_failures": [CAUGHT] * 5})
-    short, full = said(caught), said(caught, everything=True)
+    short, full = result_lines(caught), result_lines(caught, everything=True)
     assert [s for s in short if "other failures" in s] == [
         (
             "other failures: nan in run: x (2 operators; to write this program: "
@@ -108,12 +112,12 @@ def test_by_catch_is_counted_and_told_in_full_where_everything_is() -> None:
     assert full[-4] == "other failures: 2 more in summary.json"
 
 
-def test_failure_that_some_runs_show_says_so() -> None:
+def test_flaky_failure_is_reported_with_its_rates() -> None:
     rates = {"rate": {"before": 0.25, "after": 0.5}}
     flaky = replace(DONE, summary={**DONE.summary, **rates})
     assert (
         "flaky:    25% of runs of the input program fail, 50% of the reduced program"
-    ) in said(flaky)
+    ) in result_lines(flaky)
 
 
 CHECKED = replace(PLANTED, kind=Kind.CHECK)
@@ -138,7 +142,5 @@ CHECKED = replace(PLANTED, kind=Kind.CHECK)
         ),
     ],
 )
-def test_next_command_is_the_one_that_fits(
-    changes: dict[str, Any], command: str
-) -> None:
-    assert said(replace(DONE, **changes))[-1] == f"next:     {command}"
+def test_next_command_fits_the_result(changes: dict[str, Any], command: str) -> None:
+    assert result_lines(replace(DONE, **changes))[-1] == f"next:     {command}"

@@ -70,7 +70,7 @@ def objects(text: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.splitlines()]
 
 
-def test_each_event_is_a_line_of_its_own_flushed_at_once() -> None:
+def test_each_event_is_one_line_and_flushed_at_once() -> None:
     stream = Stream()
     told = Json(stream)
     for event, names in EVENTS:
@@ -85,7 +85,7 @@ def test_each_event_is_a_line_of_its_own_flushed_at_once() -> None:
     assert lines[3]["outcome"] == "different"
 
 
-def test_what_is_for_people_is_no_line() -> None:
+def test_events_for_the_terminal_are_not_written_as_json() -> None:
     stream = Stream()
     for event in (NoteAdded("baseline: it fails"), SearchStarted(65, None)):
         Json(stream)(event)
@@ -94,12 +94,12 @@ def test_what_is_for_people_is_no_line() -> None:
     assert for_people == set(get_args(Event)) - EVENT_NAMES.keys()
 
 
-def test_by_catch_is_told_as_the_summary_has_it() -> None:
+def test_other_failure_event_has_the_fields_of_the_summary() -> None:
     told = {field.name for field in fields(OtherFailureFound)}
     assert told == {field.name for field in fields(OtherFailure)}
 
 
-def test_search_is_told_check_by_check() -> None:
+def test_search_emits_an_event_for_each_check() -> None:
     stream = Stream()
     candidate = whole(chain("x", "relu", "tanh", "cos", "sin", "exp"))
     oracle = FakeOracle(calls("aten.cos.default"))
@@ -118,7 +118,7 @@ def test_search_is_told_check_by_check() -> None:
         assert check["asked"] == step["after"]
 
 
-def test_error_is_the_last_event_and_stdout_holds_nothing_else(
+def test_error_is_the_last_event_and_the_only_output_on_stdout(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert main(["nowhere.pt2", "--json", "-v"]) == 2
@@ -129,7 +129,7 @@ def test_error_is_the_last_event_and_stdout_holds_nothing_else(
     assert "shrinkfx: nowhere.pt2: no such file" in shown.err
 
 
-def test_bug_of_ours_is_told_before_it_is_raised(
+def test_internal_error_is_emitted_as_an_event_before_the_exception(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fails(*_: object) -> None:
@@ -143,7 +143,7 @@ def test_bug_of_ours_is_told_before_it_is_raised(
     assert "a bug" in end["error"]
 
 
-def test_run_goes_on_when_who_follows_has_left(tmp_path: Path) -> None:
+def test_run_continues_after_the_reader_closed_the_pipe(tmp_path: Path) -> None:
     reader, writer = os.pipe()
     with os.fdopen(writer, "w") as stream:
         told = Json(stream)

@@ -57,7 +57,9 @@ pytestmark = pytest.mark.aoti
 
 
 @pytest.mark.parametrize("name", ON_CPU)
-def test_case_fails_alike_in_both_builds(name: str, tmp_path: Path) -> None:
+def test_case_has_the_same_failure_in_fast_and_stock_build(
+    name: str, tmp_path: Path
+) -> None:
     with ready_to_compile(name, tmp_path) as compiler:
         stock, fast = in_both_builds(compiler, lambda c: c.run_input_program()[0])
     assert stock.signature is not None
@@ -67,7 +69,7 @@ def test_case_fails_alike_in_both_builds(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", STEADY)
-def test_candidates_of_a_case_fail_alike_in_both_builds(
+def test_candidates_have_the_same_failure_in_fast_and_stock_build(
     name: str, tmp_path: Path
 ) -> None:
     with ready_to_compile(name, tmp_path) as compiler:
@@ -180,12 +182,12 @@ assert not (Path(sys.argv[1]) / "stock" / "built.json").exists()
 
 
 @pytest.mark.every_run
-def test_results_are_equal_in_both_builds(tmp_path: Path) -> None:
+def test_results_are_equal_in_fast_and_stock_build(tmp_path: Path) -> None:
     said = python("-W", "ignore", "-c", PROGRAM, str(tmp_path))
     assert Built.from_line(said) == Built(Build.FAST, Step.LINK)
 
 
-def test_program_that_misses_an_instance_falls_back(
+def test_fast_build_falls_back_if_an_instance_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     nothing = tmp_path / "nothing.cpp"

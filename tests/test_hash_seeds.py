@@ -63,7 +63,7 @@ def ran(
     )
 
 
-def test_failure_of_one_hash_seed_is_found_and_its_repro_always_has_it(
+def test_failure_under_one_hash_seed_is_found_and_its_repro_sets_the_seed(
     tmp_path: Path,
 ) -> None:
     first = {

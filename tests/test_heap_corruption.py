@@ -73,7 +73,7 @@ def python(
 
 
 @pytest.mark.parametrize("where", CHANCES)
-def test_repro_fails_in_every_process_or_claims_nothing(
+def test_repro_of_heap_corruption_always_fails_or_is_not_verified(
     tmp_path: Path, where: str
 ) -> None:
     (tmp_path / "planted.py").write_text(PLANTED.replace("CHANCE", CHANCES[where]))

@@ -48,12 +48,14 @@ ROOT = Path(shrinkfx.__file__).parent
         ),
     ],
 )
-def test_option_is_a_keyword_in_python(flag: Flag, typed: str, written: str) -> None:
+def test_flag_is_formatted_as_a_python_keyword(
+    flag: Flag, typed: str, written: str
+) -> None:
     assert str(flag) == typed
     assert format_keyword(flag) == written
 
 
-def test_error_of_a_call_names_keywords_and_keeps_what_was_seen() -> None:
+def test_library_error_names_keywords_and_keeps_its_observations() -> None:
     advice = MessageText(
         "custom lowerings or passes: ", Flag("--preload", stands="FILE")
     )
@@ -68,7 +70,7 @@ def test_error_of_a_call_names_keywords_and_keeps_what_was_seen() -> None:
 
 
 @pytest.mark.parametrize("kind", [LoadError, StorageError])
-def test_each_error_with_advice_keeps_its_options(
+def test_error_with_advice_keeps_its_flags(
     kind: type[LoadError | StorageError],
 ) -> None:
     error = kind("model.pt2", "is odd", MessageText("omit ", Flag("--device")))
@@ -76,13 +78,13 @@ def test_each_error_with_advice_keeps_its_options(
     assert Flag("--device") in error.words
 
 
-def test_minify_refuses_in_its_own_words() -> None:
+def test_minify_error_names_keywords_instead_of_flags() -> None:
     said = "until='hang' needs timeout_s, which defines how long a hang is"
     with pytest.raises(UsageError, match=re.escape(said)):
         shrinkfx.minify("model.pt2", until="hang")
 
 
-def test_words_come_whole_through_the_wall() -> None:
+def test_message_with_flags_survives_serialization() -> None:
     advice = MessageText(
         "say ", Flag("--env", ("A", "1")), " or ", Flag("--run-code", True)
     )
@@ -90,7 +92,7 @@ def test_words_come_whole_through_the_wall() -> None:
     assert Ready.from_line(ready.to_line()) == ready
 
 
-def test_each_flag_that_an_error_names_is_an_option() -> None:
+def test_each_flag_named_in_an_error_is_an_option() -> None:
     """A name that is mistyped would be told to be one of the command line."""
     known = {flag for option in all_options() for flag in option.flags}
     text = "".join(path.read_text() for path in ROOT.rglob("*.py"))
@@ -102,7 +104,7 @@ def test_each_flag_that_an_error_names_is_an_option() -> None:
 _IN_A_TEXT = re.compile(r"""f?["'][^"'\n]*(?<![\w-])--[a-z][a-z-]+""")
 
 
-def test_no_advice_of_an_error_names_an_option_in_its_text() -> None:
+def test_error_text_contains_no_literal_option() -> None:
     """Errors are raised with what is typed as fields; a command is a command."""
     raised = re.compile(
         r"raise (?:Usage|Load|Storage)Error\((.*?)\n(?= {0,12}\S)", re.DOTALL
@@ -127,14 +129,14 @@ def test_no_advice_of_an_error_names_an_option_in_its_text() -> None:
         ("zzz", "minify() has no argument zzz; it accepts path, args, kwargs, "),
     ],
 )
-def test_keyword_that_there_is_not_is_told_with_the_nearest(
+def test_unknown_keyword_is_reported_with_the_nearest_keyword(
     keyword: str, meant: str
 ) -> None:
     with pytest.raises(UsageError, match=re.escape(meant)):
         shrinkfx.minify("model.pt2", **{keyword: "ima"})  # type: ignore[arg-type]
 
 
-def test_each_call_of_the_library_refuses_so() -> None:
+def test_each_library_function_refuses_unknown_keywords() -> None:
     functions = [each for each in vars(api).values() if inspect.isfunction(each)]
     asked = [
         each
@@ -148,6 +150,6 @@ def test_each_call_of_the_library_refuses_so() -> None:
             function(untill="ima")
 
 
-def test_argument_that_is_missing_is_told() -> None:
+def test_missing_argument_is_reported() -> None:
     with pytest.raises(UsageError, match=re.escape("resume(): missing a required")):
         api.resume()  # type: ignore[call-arg]

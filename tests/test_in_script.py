@@ -31,7 +31,9 @@ CRASHED = Signature(Kind.CRASH, Stage.RUN, "memory fault", "SIGSEGV")
         (FailedStep.NOTHING, CRASHED),  # what is read outside was silent there
     ],
 )
-def test_what_may_be_the_same_is_taken(failed: FailedStep, seen: Signature) -> None:
+def test_failure_that_matches_the_script_failure_is_accepted(
+    failed: FailedStep, seen: Signature
+) -> None:
     ScriptFailure(failed, "it failed").require(seen)
 
 
@@ -47,7 +49,7 @@ def test_what_may_be_the_same_is_taken(failed: FailedStep, seen: Signature) -> N
         (FailedStep.NOTHING, NOT_LOADED),
     ],
 )
-def test_what_is_another_failure_is_refused(
+def test_failure_that_differs_from_the_script_failure_is_refused(
     failed: FailedStep, seen: Signature
 ) -> None:
     with pytest.raises(FailsDifferently) as caught:
@@ -61,7 +63,7 @@ def test_what_is_another_failure_is_refused(
     )
 
 
-def test_reason_comes_first_and_of_a_death_what_shows_it() -> None:
+def test_difference_to_a_script_crash_is_reported_with_its_reason_first() -> None:
     failure = ScriptFailure(FailedStep.CALL, "it died", died=True)
     with pytest.raises(FailsDifferently) as caught:
         failure.require(WRONG, ("its operators were set by the script",))
@@ -71,6 +73,6 @@ def test_reason_comes_first_and_of_a_death_what_shows_it() -> None:
     assert third.endswith("--until mismatch")
 
 
-def test_it_is_read_back_from_what_is_noted() -> None:
+def test_script_failure_is_restored_from_the_journal_value() -> None:
     failure = ScriptFailure(FailedStep.CALL, "it died", died=True)
     assert read_value(ScriptFailure | None, asdict(failure)) == failure

@@ -225,7 +225,7 @@ def kill_and_resume(
     return ENDED if ended else f"{len(before)} answered"
 
 
-def test_finished_run_says_so_and_changes_nothing(
+def test_resume_of_a_finished_run_reports_its_result_and_changes_nothing(
     torchless: Run, tmp_path: Path
 ) -> None:
     whole = torchless.whole
@@ -260,13 +260,13 @@ def kill_at_random(
 @pytest.mark.parametrize(
     "times", [4, pytest.param(50, marks=pytest.mark.slow)], ids=str
 )
-def test_killed_run_ends_as_if_it_had_not_been(
+def test_killed_run_resumes_to_the_same_result(
     either: Run, tmp_path: Path, marked: Callable[[], list[int]], times: int
 ) -> None:
     kill_at_random(either, times, tmp_path, marked)
 
 
-def test_run_killed_among_its_listings_ends_as_if_it_had_not_been(
+def test_run_killed_during_simplification_resumes_to_the_same_result(
     either: Run, tmp_path: Path, marked: Callable[[], list[int]]
 ) -> None:
     forms = [form for _, form, _ in answers(either.whole)]
@@ -279,7 +279,7 @@ def test_run_killed_among_its_listings_ends_as_if_it_had_not_been(
     assert found != ENDED
 
 
-def test_run_that_asks_ahead_asks_and_finds_the_same(
+def test_run_with_parallel_jobs_finds_the_same_result(
     torchless: Run, tmp_path: Path
 ) -> None:
     options = [*torchless.options, "--jobs=3"]
@@ -291,14 +291,14 @@ def test_run_that_asks_ahead_asks_and_finds_the_same(
 
 
 @pytest.mark.slow
-def test_killed_run_with_torch_ends_as_if_it_had_not_been(
+def test_killed_run_with_torch_resumes_to_the_same_result(
     checked: Run, tmp_path: Path, marked: Callable[[], list[int]]
 ) -> None:
     kill_at_random(checked, 15, tmp_path, marked)
 
 
 @pytest.mark.aoti
-def test_killed_run_that_compiles_ends_as_if_it_had_not_been(
+def test_killed_run_with_compilation_resumes_to_the_same_result(
     compiled: Run, tmp_path: Path, marked: Callable[[], list[int]]
 ) -> None:
     kill_at_random(compiled, 5, tmp_path, marked)
@@ -338,7 +338,7 @@ def check_resumed(run: Run, out: Path) -> None:
     assert outcome(out) == outcome(run.whole)
 
 
-def test_second_interrupt_stops_at_once_and_leaves_a_whole_journal(
+def test_second_interrupt_stops_at_once_and_keeps_the_journal_intact(
     either: Run, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
@@ -362,7 +362,7 @@ def test_second_interrupt_stops_at_once_and_leaves_a_whole_journal(
     check_resumed(either, out)
 
 
-def test_spent_budget_is_told_with_the_way_on_and_in_the_repro(
+def test_spent_budget_is_reported_with_the_resume_command_and_in_the_repro(
     torchless: Run, tmp_path: Path
 ) -> None:
     out, early = (
@@ -381,7 +381,7 @@ def test_spent_budget_is_told_with_the_way_on_and_in_the_repro(
     assert early not in (out / "repro.py").read_text()
 
 
-def test_interrupt_while_verifying_sums_up_and_ends(
+def test_interrupt_during_verification_prints_a_summary_and_ends(
     torchless: Run, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
@@ -398,7 +398,7 @@ def test_interrupt_while_verifying_sums_up_and_ends(
     check_resumed(torchless, out)
 
 
-def test_worker_that_is_killed_while_it_loads_is_no_fault_of_the_files(
+def test_worker_killed_during_loading_is_not_blamed_on_the_files(
     torchless: Run, tmp_path: Path
 ) -> None:
     script, out = Path(torchless.tool[1]), tmp_path / "out"
@@ -417,7 +417,7 @@ def test_worker_that_is_killed_while_it_loads_is_no_fault_of_the_files(
     assert answers(out) == answers(torchless.whole)
 
 
-def test_folder_for_temporary_files_that_is_removed_ends_a_run_that_goes_on(
+def test_removed_temporary_folder_ends_a_run_that_can_be_resumed(
     either: Run, tmp_path: Path
 ) -> None:
     out, temporary = tmp_path / "out", tmp_path / "temporary"
@@ -453,7 +453,7 @@ def fill(path: Path) -> None:
 
 
 @pytest.mark.parametrize("place", ["out", "tmp"])
-def test_full_disk_ends_a_run_that_goes_on_when_there_is_space(
+def test_full_disk_ends_a_run_that_can_be_resumed_with_free_space(
     either: Run, tmp_path: Path, small_disk: Path, place: str
 ) -> None:
     out = small_disk / "out" if place == "out" else tmp_path / "out"

@@ -34,7 +34,7 @@ class Segments(torch.nn.Module):
         return (segments * 2).cosh() + y
 
 
-def test_lengths_fall_with_their_rows(tmp_path: Path) -> None:
+def test_lengths_input_shrinks_together_with_its_rows(tmp_path: Path) -> None:
     args = torch.randn(30, 6), torch.tensor([4, 9, 2, 15]), torch.randn(4, 6)
     preload = tmp_path / "refuses_segments.py"
     preload.write_text(PLANTED)

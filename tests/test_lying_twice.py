@@ -38,7 +38,7 @@ class Turned(torch.nn.Module):
         return turn(x, times=3).sin() + x, turn(x.cos(), times=2).tanh() * x
 
 
-def test_its_other_call_is_no_second_failure(
+def test_second_call_of_a_mismatching_operator_is_no_second_failure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     preload = tmp_path / "turning.py"

@@ -49,7 +49,7 @@ NO_FIELDS = {"path", "args", "kwargs", "dynamic_shapes", "command"} | {
 EACH = pytest.mark.parametrize("option", OF_RUNS, ids=lambda option: option.name)
 
 
-def test_each_field_is_an_option() -> None:
+def test_each_field_of_the_options_record_is_an_option() -> None:
     names = {field.name for field in fields(Options)}
     assert names - {option.name for option in OF_RUNS} == NO_OPTIONS
     assert {field.name for field in fields(Sweeping)} == {o.name for o in OF_SWEEPS}
@@ -64,20 +64,20 @@ def test_each_option_is_on_the_command_line_once() -> None:
     assert {option.name for option in (*OF_RUNS, *OF_SWEEPS)} <= set(names)
 
 
-def test_each_keyword_of_minify_is_an_option_and_the_other_way_round() -> None:
+def test_keywords_of_minify_and_options_are_the_same() -> None:
     keywords = inspect.signature(shrinkfx.minify).parameters.keys()
     assert keywords - NO_FIELDS == {option.name for option in OF_RUNS}
     told = inspect.getdoc(shrinkfx.minify) or ""
     assert [name for name in keywords if f"\n    {name}: " not in told] == []
 
 
-def test_keywords_have_the_names_of_the_flags_but_for_three() -> None:
+def test_keywords_match_the_flag_names_with_three_exceptions() -> None:
     """As the reference says."""
     others = {o.name for o in OF_RUNS if o.flag[2:].replace("-", "_") != o.name}
     assert others == {"timeout_s", "inductor", "environment"}
 
 
-def test_resume_takes_what_may_be_said_anew() -> None:
+def test_resume_accepts_the_options_that_may_change() -> None:
     keywords = inspect.signature(api.resume).parameters.keys()
     anew = {option.name for option in OF_RUNS if option.works_with_resume}
     assert anew == {option.name for option in list_record_options(BudgetOptions)}
@@ -132,13 +132,13 @@ def typed(option: Option) -> list[str]:
     return [option.flag, *(others[:1] or [WORDS.get(option.name, "3")])]
 
 
-def said(*words: str) -> Options:
+def parse_options(*words: str) -> Options:
     return read_options(make_parser().parse_args(["model.pt2", *words]), "")
 
 
 @EACH
 def test_flag_reaches_the_run(option: Option) -> None:
-    usual, other = said(), said(*typed(option))
+    usual, other = parse_options(), parse_options(*typed(option))
     assert usual == Options(MODEL)
     assert_differs_in(option, usual, other)
     seen = getattr(other, option.name)
@@ -147,12 +147,14 @@ def test_flag_reaches_the_run(option: Option) -> None:
 
 
 @pytest.mark.parametrize("option", OF_SWEEPS, ids=lambda option: option.name)
-def test_flag_of_a_sweep_reaches_it_and_is_refused_without(option: Option) -> None:
+def test_flag_of_a_sweep_sets_the_option_and_is_refused_without_a_sweep(
+    option: Option,
+) -> None:
     words = [option.flag] if option.const else [option.flag, "0"]
     about: dict[str, Any] = {option.name: option.const or 0}
-    assert said("--dynamic-sweep", *words).sweeping == Sweeping(**about)
+    assert parse_options("--dynamic-sweep", *words).sweeping == Sweeping(**about)
     with pytest.raises(UsageError, match=f"{option.flag} only applies to a sweep"):
-        said(*words)
+        parse_options(*words)
 
 
 ALL = Options(
@@ -188,27 +190,29 @@ BEFORE = json.loads((Path(__file__).parent / "cli" / "options.json").read_text()
 """What the first release keeps of these in a journal, without options of later ones."""
 
 
-def test_journal_of_the_first_release_is_read_and_written() -> None:
+def test_journal_options_of_the_first_release_are_read_and_written() -> None:
     assert Options.from_json(BEFORE) == ALL
     written = json.loads(json.dumps(ALL.to_json()))
     assert {name: written[name] for name in BEFORE} == BEFORE
 
 
 @EACH
-def test_journal_has_what_was_asked_for(option: Option) -> None:
-    asked = replace(said(*typed(option)), model=MODEL.resolve(), cwd=Path.cwd())
+def test_journal_stores_each_option(option: Option) -> None:
+    asked = replace(
+        parse_options(*typed(option)), model=MODEL.resolve(), cwd=Path.cwd()
+    )
     read = Options.from_json(json.loads(json.dumps(asked.to_json())))
     if option.name == "inputs":
         asked = replace(asked, inputs=Path("3").resolve())
     assert read == replace(asked, out=None)
 
 
-def test_option_that_there_is_not_is_no_option() -> None:
+def test_unknown_option_in_the_journal_is_refused() -> None:
     with pytest.raises((TypeError, LookupError)):
         Options.from_json({**BEFORE, "made_up": 1})
 
 
-def test_check_sees_what_is_said_of_comparisons() -> None:
+def test_check_options_include_the_comparison_settings() -> None:
     for option in list_record_options(ComparisonOptions):
         value: Any = option.takes(3)
         asked = replace(Options(MODEL), **{option.name: value})
@@ -218,7 +222,7 @@ def test_check_sees_what_is_said_of_comparisons() -> None:
     assert Options(MODEL).comparison_settings == {}
 
 
-def test_reference_has_the_tables_that_the_options_make() -> None:
+def test_reference_has_the_generated_option_tables() -> None:
     page = REFERENCE.read_text()
     assert regenerate_tables(page) == page, "run: make reference"
     rows = page.splitlines(keepends=True)
@@ -227,19 +231,19 @@ def test_reference_has_the_tables_that_the_options_make() -> None:
     assert regenerate_tables("".join(stale)) == page
 
 
-def test_readme_names_options_that_there_are() -> None:
+def test_readme_names_only_existing_options() -> None:
     rows = [row for row in README.read_text().splitlines() if row.startswith("| `--")]
     told = {flag for row in rows for flag in re.findall(r"`(--[a-z-]+)", row)}
     assert told <= {flag for option in all_options() for flag in option.flags}
     assert len(told) > 10
 
 
-def test_markup_is_for_the_reference() -> None:
+def test_markup_is_removed_from_the_help_text() -> None:
     text = "a `torch.save`d tuple ([below](#inputs)) of `inputs(**sizes)`"
     assert remove_markup(text) == "a torch.saved tuple (below) of inputs(**sizes)"
 
 
-def test_defaults_pass_their_own_checks() -> None:
+def test_default_options_are_valid() -> None:
     require_valid_values(Options(MODEL))
     require_valid_values(Sweeping())
     for option in all_options():
@@ -247,8 +251,8 @@ def test_defaults_pass_their_own_checks() -> None:
         assert {type(choice) for choice in option.choices} <= {str}  # argparse shows it
 
 
-def test_kinds_to_keep_are_known_and_all_is_each_of_them() -> None:
-    assert said("--keep", "sizes,values").keep == ("sizes", "values")
-    assert said("--keep", "all").keep == tuple(map(str, Kind))
+def test_keep_option_accepts_known_kinds_and_all() -> None:
+    assert parse_options("--keep", "sizes,values").keep == ("sizes", "values")
+    assert parse_options("--keep", "all").keep == tuple(map(str, Kind))
     with pytest.raises(UsageError, match=r"--keep size: .*did you mean sizes"):
-        require_valid_values(said("--keep", "size"))
+        require_valid_values(parse_options("--keep", "size"))

@@ -75,7 +75,7 @@ def sleep_loop(machine: Machine, seconds: float) -> bool:
     ("hang", "after_s"),
     [(endless_loop, 60), (deadlock, 60), (threads_that_spin, 60), (sleep_loop, 70)],
 )
-def test_what_hangs_exceeds_its_limit_on_an_idle_machine(
+def test_hang_exceeds_the_limit_on_an_idle_machine(
     hang: Callable[[Machine, float], bool], after_s: float
 ) -> None:
     assert not hang(Machine(), 60)
@@ -92,7 +92,7 @@ def test_what_hangs_exceeds_its_limit_on_an_idle_machine(
         (0.0, 1, 2),
     ],
 )
-def test_what_waits_for_a_core_does_not_exceed_it(
+def test_waiting_for_a_core_does_not_count_as_check_time(
     cpu: float, runnable: int, cores: int
 ) -> None:
     machine = Machine(cores)
@@ -102,12 +102,12 @@ def test_what_waits_for_a_core_does_not_exceed_it(
     assert machine.own.runnable == 20
 
 
-def test_endless_loop_on_a_busy_machine_exceeds_it_by_cpu_seconds() -> None:
+def test_endless_loop_on_a_busy_machine_exceeds_the_limit_in_cpu_seconds() -> None:
     assert not Machine().passes(590, cpu=0.1, runnable=1)
     assert Machine().passes(610, cpu=0.1, runnable=1)
 
 
-def test_deadlock_on_a_busy_machine_exceeds_it_by_the_clock() -> None:
+def test_deadlock_on_a_busy_machine_exceeds_the_limit_by_wall_clock() -> None:
     machine = Machine()
     machine.passes(100, cpu=0.1, runnable=1)
     assert machine.own.seconds == pytest.approx(10)
@@ -115,13 +115,13 @@ def test_deadlock_on_a_busy_machine_exceeds_it_by_the_clock() -> None:
     assert machine.passes(1)
 
 
-def test_waiting_for_a_disk_does_not_count() -> None:
+def test_waiting_for_a_disk_does_not_count_as_check_time() -> None:
     machine = Machine()
     assert not machine.passes(500, cpu=0.02, on_disk=1)
     assert machine.own.seconds == pytest.approx(10)
 
 
-def test_what_is_found_asleep_once_may_have_waited_before() -> None:
+def test_process_seen_asleep_once_may_have_waited_for_a_core_before() -> None:
     machine = Machine()
     for _ in range(100):
         machine.passes(LOOK_S, cpu=0.1, runnable=1)
@@ -129,7 +129,7 @@ def test_what_is_found_asleep_once_may_have_waited_before() -> None:
     assert machine.own.seconds == pytest.approx(10)
 
 
-def test_idle_machine_has_nothing_wait() -> None:
+def test_process_on_an_idle_machine_has_no_waiting_time() -> None:
     machine = Machine()
     for _ in range(20):
         machine.passes(1, cpu=1.0, runnable=1)
@@ -138,7 +138,7 @@ def test_idle_machine_has_nothing_wait() -> None:
     assert machine.own.runnable == 0
 
 
-def test_what_sleeps_while_nobody_looks_may_have_been_stopped_likewise() -> None:
+def test_process_asleep_in_a_long_gap_between_samples_may_have_waited() -> None:
     machine = Machine()
     machine.passes(LOOK_S)
     assert not machine.passes(3600, step_s=3600)
@@ -146,7 +146,7 @@ def test_what_sleeps_while_nobody_looks_may_have_been_stopped_likewise() -> None
     assert machine.passes(60)
 
 
-def test_processes_that_went_have_not_given_their_time_back() -> None:
+def test_ended_process_does_not_reduce_the_measured_cpu_time() -> None:
     machine = Machine()
     machine.passes(10, cpu=1.0, runnable=1)
     machine.seen = Sample(0.0, 1)  # a compiler that nobody has waited for yet
@@ -156,7 +156,7 @@ def test_processes_that_went_have_not_given_their_time_back() -> None:
     assert machine.own.seconds == pytest.approx(30, abs=LOOK_S)
 
 
-def test_processes_are_looked_at_twice_a_second_and_before_the_end() -> None:
+def test_processes_are_sampled_twice_a_second_and_before_the_limit() -> None:
     machine = Machine()
     assert not machine.passes(9.7, cpu=1.0, runnable=1, step_s=0.01)
     looks = machine.looks

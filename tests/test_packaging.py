@@ -72,7 +72,7 @@ def test_wheel_holds_every_file_of_the_package(unpacked: Path) -> None:
     assert files(unpacked / "shrinkfx") == expected
 
 
-def test_wheel_is_of_the_version_that_the_package_says(unpacked: Path) -> None:
+def test_wheel_has_the_version_of_the_package(unpacked: Path) -> None:
     (about,) = unpacked.glob("*.dist-info/METADATA")
     assert f"\nVersion: {shrinkfx.__version__}\n" in about.read_text()
 
@@ -85,7 +85,7 @@ def test_wheel_is_of_the_version_that_the_package_says(unpacked: Path) -> None:
         ("--version", f"shrinkfx {shrinkfx.__version__}\n"),
     ],
 )
-def test_wheel_works_where_it_is_unpacked(
+def test_unpacked_wheel_runs_as_a_module(
     unpacked: Path, tmp_path: Path, option: str, answer: str
 ) -> None:
     said = subprocess.run(

@@ -117,7 +117,7 @@ def run(*command: str, cwd: Path, **variables: str) -> subprocess.CompletedProce
     )
 
 
-def test_repro_needs_nothing_that_lies_with_its_maker(tmp_path: Path) -> None:
+def test_repro_runs_without_the_original_preload_files(tmp_path: Path) -> None:
     code, out = tmp_path / "code", tmp_path / "out"
     for name, text in FILES.items():
         path = code / name

@@ -52,14 +52,16 @@ def _python() -> Iterator[Python]:
         process.wait()
 
 
-def test_what_spins_runs_and_uses_time(python: Python, wait_for: WaitFor) -> None:
+def test_spinning_process_is_runnable_and_uses_cpu_time(
+    python: Python, wait_for: WaitFor
+) -> None:
     pid = python(SPIN)
     wait_for(lambda: sample_processes([pid]).cpu_seconds > 0.2)
     seen = sample_processes([pid])
     assert (seen.runnable, seen.is_asleep) == (1, False)
 
 
-def test_what_sleeps_uses_none(python: Python, wait_for: WaitFor) -> None:
+def test_sleeping_process_uses_no_cpu_time(python: Python, wait_for: WaitFor) -> None:
     pid = python(SLEEP)
 
     def does_nothing() -> bool:
@@ -70,7 +72,7 @@ def test_what_sleeps_uses_none(python: Python, wait_for: WaitFor) -> None:
     wait_for(does_nothing)
 
 
-def test_thread_behind_one_that_sleeps_is_seen(
+def test_running_thread_behind_a_sleeping_main_thread_is_counted(
     python: Python, wait_for: WaitFor
 ) -> None:
     pid = python(HIDDEN_SPIN)
@@ -80,7 +82,7 @@ def test_thread_behind_one_that_sleeps_is_seen(
     assert not sample_processes([pid]).is_asleep
 
 
-def test_children_that_were_waited_for_have_used_time_too(
+def test_cpu_time_of_reaped_children_is_counted(
     python: Python, wait_for: WaitFor
 ) -> None:
     pid = python(CHILD_THAT_ENDED)
@@ -92,11 +94,13 @@ def test_children_that_were_waited_for_have_used_time_too(
     )
 
 
-def test_what_has_ended_counts_for_nothing() -> None:
+def test_ended_process_has_an_empty_sample() -> None:
     assert sample_processes([2**22 + 1]) == Sample()
 
 
-def test_machine_says_what_is_runnable(python: Python, wait_for: WaitFor) -> None:
+def test_runnable_threads_of_the_machine_are_counted(
+    python: Python, wait_for: WaitFor
+) -> None:
     for _ in range(2):
         python(SPIN)
     wait_for(lambda: count_runnable_threads() >= 2)
@@ -124,7 +128,7 @@ def test_machine_says_what_is_runnable(python: Python, wait_for: WaitFor) -> Non
         ),
     ],
 )
-def test_cores_are_those_that_a_container_may_use(
+def test_usable_cores_respect_the_cgroup_limit(
     tmp_path: Path, cgroup: str, files: dict[str, str], cores: int | None
 ) -> None:
     (tmp_path / "proc/self").mkdir(parents=True)

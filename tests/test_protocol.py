@@ -89,7 +89,7 @@ from shrinkfx.wording import Flag, MessageText
     ],
     ids=lambda message: type(message).__name__,
 )
-def test_message_survives_its_line(message: Message) -> None:
+def test_example_message_survives_serialization(message: Message) -> None:
     line = message.to_line()
     assert line.endswith("\n")
     assert line.count("\n") == 1
@@ -97,7 +97,7 @@ def test_message_survives_its_line(message: Message) -> None:
     assert type(message).from_line(line.encode()) == message
 
 
-def test_renamed_fields_are_written_and_read_under_their_old_names_too() -> None:
+def test_renamed_fields_are_written_and_read_under_their_old_names() -> None:
     roll = Operator("roll", "aten.roll.default")
     mismatch = OperatorMismatch(roll, "declares less")
     explanation = Explanation(culprits=(roll,), mismatches=(mismatch,))
@@ -126,7 +126,7 @@ def test_unknown_field_is_an_error() -> None:
         Request.from_line(line.replace("Describe", "Undescribe"))
 
 
-def test_missing_field_is_an_error_even_where_a_record_has_a_default() -> None:
+def test_missing_field_is_an_error_even_if_the_field_has_a_default() -> None:
     with pytest.raises(TypeError, match="Checked without differing, refused"):
         Answer.from_json({"Checked": dict.fromkeys(CHECKED - {"differing", "refused"})})
     with pytest.raises(TypeError, match=r"Ending without .*how"):
@@ -137,7 +137,7 @@ CHECKED = {field.name for field in fields(Checked)}
 
 
 @pytest.mark.parametrize("task", Task.__subclasses__())
-def test_task_is_answered_with_its_own_record_or_with_why_there_is_none(
+def test_task_accepts_only_its_own_answer_or_a_common_answer(
     task: type[Task],
 ) -> None:
     asked = object.__new__(task)
@@ -156,7 +156,7 @@ def test_task_is_answered_with_its_own_record_or_with_why_there_is_none(
 ANSWERS: list[type[Answer]] = Answer.__subclasses__()
 
 
-def test_every_answer_answers_something() -> None:
+def test_every_answer_type_belongs_to_a_task() -> None:
     asked_for = {task.answer for task in Task.__subclasses__()}
     assert {*asked_for, *COMMON_ANSWERS} == {*ANSWERS}
 
@@ -275,7 +275,7 @@ KINDS = [
 @pytest.mark.parametrize("kind", KINDS)
 @settings(max_examples=25)
 @given(st.data())
-def test_every_message_survives_its_line(
+def test_generated_message_of_every_type_survives_serialization(
     kind: type[Message], data: st.DataObject
 ) -> None:
     message = data.draw(messages(kind))

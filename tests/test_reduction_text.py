@@ -41,6 +41,6 @@ REDUCTION = Reduction(
 )
 
 
-def test_result_reads_as_recorded() -> None:
+def test_printed_result_matches_the_golden_file() -> None:
     """Read it in one go, and record it again where it is to change."""
     assert f"{REDUCTION}\n" == GOLDEN.read_text()

@@ -52,13 +52,13 @@ def marked(cases: Sequence[Path]) -> list[Any]:
     ]
 
 
-def test_there_are_cases() -> None:
+def test_repros_folder_has_cases() -> None:
     assert len([p for p in CASES if p.name.startswith("cuda_")]) >= 10
     assert len(CASES) >= 24
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda p: p.name)
-def test_case_says_what_to_expect(case: Path) -> None:
+def test_case_has_a_valid_expected_file(case: Path) -> None:
     expected = read_expected(case)
     own = {"sweep"} if case in SWEEPS else {"needs"}
     assert KEYS <= set(expected) <= KEYS | own | {"since"}
@@ -76,7 +76,7 @@ def test_case_says_what_to_expect(case: Path) -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda p: p.name)
-def test_case_says_why_it_fails(case: Path) -> None:
+def test_case_has_a_valid_cause(case: Path) -> None:
     expected = read_expected(case)
     cause = Cause.read(expected["cause"])
     index = (
@@ -106,7 +106,9 @@ def sources(case: Path, source: str) -> Iterator[str]:
 
 @pytest.mark.aoti
 @pytest.mark.parametrize("case", REDUCED, ids=lambda p: p.name)
-def test_case_is_blamed_on_the_right_operators(case: Path, tmp_path: Path) -> None:
+def test_localization_names_the_expected_operators_of_a_case(
+    case: Path, tmp_path: Path
+) -> None:
     expected = expected_here(case)
     if not expected["suspects"]:
         pytest.skip("its inputs are to blame")
@@ -150,7 +152,9 @@ def test_case_is_reduced_to_its_minimum(case: Path, tmp_path: Path) -> None:
 
 @pytest.mark.aoti
 @pytest.mark.parametrize("case", FIXED, ids=lambda p: p.name)
-def test_fixed_case_passes(case: Path, tmp_path: Path) -> None:
+def test_case_passes_with_a_torch_version_that_fixed_the_failure(
+    case: Path, tmp_path: Path
+) -> None:
     here = importlib.metadata.version("torch")
     if fails_with(read_expected(case), here):
         pytest.skip(f"it fails with torch {here}")
@@ -178,7 +182,7 @@ def test_case_is_found_by_a_sweep(case: Path, tmp_path: Path) -> None:
 
 @pytest.mark.aoti
 @pytest.mark.parametrize("case", SWEEPS, ids=lambda p: p.name)
-def test_inputs_of_a_sweep_fail_and_pass_as_any_others(
+def test_inputs_found_by_a_sweep_fail_and_pass_in_separate_runs(
     case: Path, tmp_path: Path
 ) -> None:
     model, out, found = found_by_a_sweep(case, tmp_path)

@@ -43,7 +43,7 @@ def run(arguments: Sequence[str]) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_spent_budget_leaves_a_verified_repro_of_the_best_so_far(
+def test_spent_budget_leaves_a_verified_repro_of_the_smallest_program(
     model: Path, tmp_path: Path
 ) -> None:
     before = used_by_children()
@@ -110,7 +110,7 @@ sys.exit(b"aten.cumsum" not in b"".join(texts))
 """
 
 
-def test_command_takes_the_place_of_compiles(model: Path, tmp_path: Path) -> None:
+def test_check_command_replaces_compilation(model: Path, tmp_path: Path) -> None:
     out, check = tmp_path / "out", tmp_path / "holds.py"
     check.write_text(HOLDS)
     done = run(command(model, out, "--check", f"{sys.executable} {check} {{}}"))
@@ -129,7 +129,7 @@ def test_command_takes_the_place_of_compiles(model: Path, tmp_path: Path) -> Non
     assert judged.returncode == 0
 
 
-def test_other_kind_of_failure_is_told_and_leaves_no_folder(
+def test_failure_of_another_kind_is_reported_and_leaves_no_folder(
     model: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"

@@ -55,7 +55,7 @@ STOPPED = 4
 @pytest.mark.parametrize(
     "streams", ["<&- >&- 2>&-", "--json 2>&-", "2>/dev/full", "2> >(:)"]
 )
-def test_run_without_a_stream_comes_to_its_end(
+def test_run_without_standard_streams_completes(
     run: Run, tmp_path: Path, streams: str
 ) -> None:
     done = run(f"RUN {streams}")
@@ -66,9 +66,7 @@ def test_run_without_a_stream_comes_to_its_end(
         assert journal.execute("PRAGMA integrity_check").fetchone() == ("ok",)
 
 
-def test_result_that_cannot_be_printed_is_in_the_folder(
-    run: Run, tmp_path: Path
-) -> None:
+def test_result_is_in_the_folder_if_stdout_is_full(run: Run, tmp_path: Path) -> None:
     done = run("RUN >/dev/full")
     assert done.returncode == STOPPED
     assert "cannot write to stdout: No space left on device" in done.stderr
@@ -76,7 +74,7 @@ def test_result_that_cannot_be_printed_is_in_the_folder(
     assert (tmp_path / "out" / "repro.py").is_file()
 
 
-def test_run_whose_events_nobody_could_read_is_not_begun(
+def test_run_is_not_started_if_its_json_events_cannot_be_written(
     run: Run, tmp_path: Path
 ) -> None:
     done = run("RUN --json >/dev/full")
@@ -86,7 +84,7 @@ def test_run_whose_events_nobody_could_read_is_not_begun(
     assert not (tmp_path / "out").exists()
 
 
-def test_list_may_be_cut_by_its_reader(run: Run) -> None:
+def test_list_output_may_be_closed_early_by_its_reader(run: Run) -> None:
     done = run(
         "export PYTHONUNBUFFERED=1; TOOL --list-strategies | (exec <&-; sleep 1)"
     )
@@ -94,7 +92,9 @@ def test_list_may_be_cut_by_its_reader(run: Run) -> None:
 
 
 @pytest.mark.parametrize(("option", "code"), [("--list-strategies", 2), ("--help", 0)])
-def test_list_that_is_lost_is_told(run: Run, option: str, code: int) -> None:
+def test_list_output_that_cannot_be_written_is_reported(
+    run: Run, option: str, code: int
+) -> None:
     done = run(f"TOOL {option} >/dev/full")
     assert done.returncode == code
     assert "cannot write to stdout: No space left on device" in done.stderr
@@ -102,7 +102,7 @@ def test_list_that_is_lost_is_told(run: Run, option: str, code: int) -> None:
 
 
 @pytest.mark.parametrize("line", ["RUN", "TOOL --resume /", "TOOL /m.pt2"])
-def test_folder_that_is_gone_is_told(run: Run, line: str) -> None:
+def test_removed_current_folder_is_reported(run: Run, line: str) -> None:
     done = run(f"mkdir gone; cd gone; rmdir ../gone; {line}")
     assert done.returncode == 2
     (said,) = done.stderr.splitlines()
@@ -110,7 +110,7 @@ def test_folder_that_is_gone_is_told(run: Run, line: str) -> None:
     assert said.endswith("): cd to another folder")
 
 
-def test_run_whose_folder_of_then_is_gone_does_not_go_on(
+def test_resume_is_refused_if_the_original_current_folder_is_gone(
     run: Run, tmp_path: Path
 ) -> None:
     assert run("mkdir then; cd then; RUN --out ../out").returncode == STOPPED
@@ -120,7 +120,9 @@ def test_run_whose_folder_of_then_is_gone_does_not_go_on(
     assert run("mkdir then; TOOL --resume out --max-checks 3").returncode == STOPPED
 
 
-def test_too_few_files_are_told_with_how_many_are_needed(run: Run) -> None:
+def test_too_low_limit_of_open_files_is_reported_with_the_needed_number(
+    run: Run,
+) -> None:
     done = run("ulimit -n 12; RUN")
     assert done.returncode == 2
     (said,) = done.stderr.splitlines()

@@ -76,7 +76,7 @@ def results(folder: Path) -> dict[str, Any]:
     return {name: report[name] for name in ("findings", "sizes", "status", "examples")}
 
 
-def test_killed_sweep_is_resumed_without_running_anything_twice(
+def test_killed_sweep_is_resumed_without_repeating_a_check(
     model: Path, tmp_path: Path
 ) -> None:
     settings = ["--examples", "40", "--seed", "5"]
@@ -111,7 +111,7 @@ def test_killed_sweep_is_resumed_without_running_anything_twice(
     assert "omit --seed" in other.stderr
 
 
-def test_sweep_that_is_killed_in_its_reduction_is_resumed_there(
+def test_sweep_killed_during_its_reduction_resumes_the_reduction(
     model: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
@@ -151,9 +151,7 @@ def answers(journal: Path) -> list[tuple[str, str, str]]:
         return [(*row,) for row in db.execute(f"{ask} ORDER BY number")]
 
 
-def test_sweep_that_runs_out_of_minutes_keeps_what_it_found(
-    model: Path, tmp_path: Path
-) -> None:
+def test_sweep_out_of_minutes_keeps_its_findings(model: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     minutes = ["--max-minutes", "1", "--examples", "100000"]
     done = run(command(model, *minutes, "--out", str(out)))
@@ -164,7 +162,9 @@ def test_sweep_that_runs_out_of_minutes_keeps_what_it_found(
         assert (out / found["failing_inputs"]).exists()
 
 
-def test_sweep_for_another_kind_says_what_it_found(model: Path, tmp_path: Path) -> None:
+def test_sweep_for_another_kind_reports_its_findings(
+    model: Path, tmp_path: Path
+) -> None:
     out, own = tmp_path / "out", tmp_path / "own_inputs.py"
     own.write_text(
         "import torch\n"
@@ -200,7 +200,7 @@ SWEPT = [case for case in CASES if case.name.startswith("sweep_")]
 
 
 @pytest.mark.parametrize("case", SWEPT, ids=lambda p: p.name)
-def test_swept_case_is_reduced_with_the_dims_that_it_needs(
+def test_reduced_sweep_case_keeps_the_dynamic_dims_of_the_failure(
     case: Path, tmp_path: Path
 ) -> None:
     expected = expected_here(case)
@@ -247,7 +247,7 @@ def test_swept_case_is_reduced_with_the_dims_that_it_needs(
     assert confirmed.returncode == 0, confirmed.stdout
 
 
-def test_repro_that_fails_where_it_should_pass_is_not_confirmed(
+def test_repro_with_swapped_failing_and_passing_sizes_is_not_confirmed(
     model: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"

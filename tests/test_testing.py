@@ -30,14 +30,14 @@ from shrinkfx.testing import (
 PROGRAM = chain("x", "relu", "tanh", "tanh_1")
 
 
-def test_chain_reads_the_one_before() -> None:
+def test_chain_operator_reads_its_predecessor() -> None:
     assert PROGRAM.operators == ("relu", "tanh", "tanh_1")
     assert PROGRAM.node("tanh_1").operands == ("tanh",)
     assert PROGRAM.node("tanh_1").target == "aten.tanh.default"
     assert PROGRAM.outputs == ("tanh_1",)
 
 
-def test_skeleton_takes_texts_for_inputs_and_operators() -> None:
+def test_skeleton_accepts_texts_for_inputs_and_operators() -> None:
     fill = operator(target="aten.full.default")
     nodes: Nodes = {"x": "", "w": feed(Role.BUFFER), "full": fill, "add": "x w full"}
     program = skeleton({**nodes, "mul": "add"}, "mul add")
@@ -47,7 +47,7 @@ def test_skeleton_takes_texts_for_inputs_and_operators() -> None:
     assert program.outputs == ("mul", "add")
 
 
-def test_needs_and_calls_look_at_what_is_kept() -> None:
+def test_needs_and_calls_check_the_kept_operators() -> None:
     start = whole(PROGRAM)
     cut = apply(start, [Drop(frozenset({"tanh"}))])
     assert needs("relu", "tanh_1")(cut)
@@ -64,7 +64,7 @@ def test_needs_and_calls_look_at_what_is_kept() -> None:
         *[(lambda candidate, o=outcome: o, outcome) for outcome in Outcome],
     ],
 )
-def test_oracle_answers_with_what_a_real_one_would_have_seen(
+def test_fake_oracle_returns_a_consistent_observation(
     answer: Answer, outcome: Outcome
 ) -> None:
     verdict = FakeOracle(answer).check(whole(PROGRAM))
@@ -72,7 +72,7 @@ def test_oracle_answers_with_what_a_real_one_would_have_seen(
     assert judge(verdict.observation, PLANTED) is outcome
 
 
-def test_oracle_refuses_to_be_asked_twice() -> None:
+def test_fake_oracle_refuses_a_repeated_query() -> None:
     oracle = FakeOracle(needs("relu"))
     start = whole(PROGRAM)
     oracle.check(start)
@@ -82,12 +82,12 @@ def test_oracle_refuses_to_be_asked_twice() -> None:
 
 
 @given(skeletons())
-def test_random_programs_have_operators_and_return_something(program: Skeleton) -> None:
+def test_random_programs_have_operators_and_outputs(program: Skeleton) -> None:
     assert program.operators
     assert program.outputs
     assert whole(program).sinks
 
 
 @given(candidates(max_operators=4))
-def test_random_candidates_keep_something(candidate: Candidate) -> None:
+def test_random_candidates_keep_at_least_one_operator(candidate: Candidate) -> None:
     assert 1 <= len(candidate.keep) <= 4

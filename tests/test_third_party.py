@@ -46,7 +46,7 @@ def _installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "installed"
 
 
-def test_installed_strategy_is_listed_after_the_built_in_ones(
+def test_installed_strategy_is_listed_after_the_built_in_strategies(
     installed: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -71,7 +71,7 @@ def test_installed_strategy_is_used(
 
 
 @pytest.mark.parametrize("arguments", [["--list-strategies"], [__file__, "--verify"]])
-def test_strategy_that_cannot_be_imported_is_told_with_its_package(
+def test_strategy_with_a_failing_import_is_reported_with_its_package(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -92,11 +92,11 @@ def test_strategy_that_cannot_be_imported_is_told_with_its_package(
 
 
 @given(candidate=candidates())
-def test_strategy_of_the_example_keeps_the_laws(candidate: Candidate) -> None:
+def test_example_strategy_passes_check_strategy(candidate: Candidate) -> None:
     check_strategy(_example(), candidate)
 
 
-def test_guide_shows_the_package_and_a_test_that_passes() -> None:
+def test_guide_shows_the_example_package_and_a_passing_test() -> None:
     text = GUIDE.read_text()
     blocks = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     shown, tested = blocks

@@ -25,7 +25,7 @@ def test_package_requires_the_oldest_version_and_has_no_upper_bound() -> None:
     assert f"torch>={OLDEST}" in told["project"]["dependencies"]
 
 
-def test_make_test_versions_and_its_table_have_the_tested_versions() -> None:
+def test_make_test_versions_and_its_table_list_the_tested_versions() -> None:
     table = (ROOT / "docs" / "versions.md").read_text()
     rows = re.findall(r"^\| (2\.\d+)\.\d+ \|", table, re.MULTILINE)
     pairs = (ROOT / "tests" / "try_versions.py").read_text()
@@ -34,21 +34,21 @@ def test_make_test_versions_and_its_table_have_the_tested_versions() -> None:
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/failures.md", "docs/versions.md"])
-def test_page_names_the_bound_and_no_other_range(page: str) -> None:
+def test_page_names_the_oldest_version_and_no_other_range(page: str) -> None:
     text = (ROOT / page).read_text()
     assert {*re.findall(r"\b2\.\d\d to 2\.\d\d\b", text)} <= {RANGE}
     assert re.search(rf"\b{re.escape(OLDEST)}\b", text)
 
 
 @pytest.mark.parametrize("version", ["2.10.1", "2.5.0+cu121", "1.13.1"])
-def test_version_below_the_bound_is_too_old(version: str) -> None:
+def test_version_below_the_oldest_is_too_old(version: str) -> None:
     assert why_too_old(version).startswith(f"torch {version} is older than {OLDEST}")
 
 
 @pytest.mark.parametrize(
     "version", ["2.12.1", "2.16.0", "2.17.0.dev20261101+cpu", "3.0.0"]
 )
-def test_version_that_is_not_tested_has_a_warning(version: str) -> None:
+def test_untested_version_has_a_warning(version: str) -> None:
     assert f"not with {version}. If something fails, run" in why_untested(version)
     assert why_too_old(version) == ""
     assert how_tested(version).startswith("not tested")

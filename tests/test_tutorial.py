@@ -56,7 +56,7 @@ def missing(shown: Sequence[str], printed: Sequence[str]) -> list[str]:
     ]
 
 
-def test_lines_are_held_against_what_is_printed() -> None:
+def test_tutorial_lines_are_compared_with_the_printed_lines() -> None:
     printed = ["check 12  7.5 s", "failure: x differs by 3e-05", "done"]
     assert missing(["check 1  60 s", "...", "done"], printed) == []
     assert missing(["failure: x ..."], printed) == []
@@ -76,7 +76,7 @@ def test_tutorial_has_files_and_commands() -> None:
 
 @pytest.mark.aoti
 @pytest.mark.every_run
-def test_tutorial_shows_what_it_says(tmp_path: Path) -> None:
+def test_tutorial_commands_print_the_shown_lines(tmp_path: Path) -> None:
     """One test, since each command goes on from the one before."""
     for name, code in files().items():
         (tmp_path / name).write_text(code)

@@ -33,7 +33,7 @@ def leave(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Leave:
     return leave
 
 
-def test_package_of_a_child_goes_and_those_of_others_stay(leave: Leave) -> None:
+def test_packages_unpacked_by_a_child_are_removed_and_others_kept(leave: Leave) -> None:
     own = leave("AbC123", "/scratch/server-1/child-7")
     of_a_fork = leave("AbC124", "/scratch/server-1/fork-2/child-7")
     of_a_server = leave("AbC125", "/scratch/server-11/child-7")
@@ -43,7 +43,7 @@ def test_package_of_a_child_goes_and_those_of_others_stay(leave: Leave) -> None:
     assert all(other.exists() for other in (of_a_fork, of_a_server, of_a_user))
 
 
-def test_removed_folder_takes_along_what_was_compiled_there(
+def test_packages_compiled_in_a_removed_folder_are_removed(
     leave: Leave, tmp_path: Path
 ) -> None:
     server = tmp_path / "server-1"
@@ -56,7 +56,7 @@ def test_removed_folder_takes_along_what_was_compiled_there(
     assert beside.exists()
 
 
-def test_folder_is_known_under_the_name_that_a_link_stands_for(
+def test_packages_are_found_if_the_folder_is_given_as_a_symlink(
     leave: Leave, tmp_path: Path
 ) -> None:
     (tmp_path / "disk").mkdir()
@@ -66,7 +66,7 @@ def test_folder_is_known_under_the_name_that_a_link_stands_for(
     assert not left.exists()
 
 
-def test_what_others_may_have_written_to_stays(leave: Leave) -> None:
+def test_packages_writable_by_other_users_are_kept(leave: Leave) -> None:
     open_to_all = leave("AbC123", "/scratch/child-7", mode=0o777)
     of_another_name = leave("notebook", "/scratch/child-7")
     unpacked.remove_packages("/scratch/child-")
@@ -81,7 +81,9 @@ def test_link_is_not_followed(leave: Leave, tmp_path: Path) -> None:
     assert (real / "model").exists()
 
 
-def test_commands_are_looked_for_at_the_end_of_a_long_text(leave: Leave) -> None:
+def test_compile_command_is_searched_only_at_the_end_of_a_long_text(
+    leave: Leave,
+) -> None:
     mentions = "// /scratch/child-7/ is named far from the end\n" + "// \n" * 50_000
     other = leave("AbC123", "/home/me", text=mentions)
     own = leave("AbC124", "/scratch/child-7", text="// \n" * 50_000)
@@ -90,6 +92,6 @@ def test_commands_are_looked_for_at_the_end_of_a_long_text(leave: Leave) -> None
     assert not own.exists()
 
 
-def test_place_that_is_not_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_place_of_packages_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(unpacked, "PLACE", Path(os.devnull))
     unpacked.remove_packages("/scratch/child-")

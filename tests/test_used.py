@@ -23,7 +23,9 @@ sys.stdin.read()
 
 
 @pytest.mark.processes
-def test_tree_is_what_lives_and_what_was_waited_for(tmp_path: Path) -> None:
+def test_cpu_time_of_the_tree_includes_living_and_reaped_children(
+    tmp_path: Path,
+) -> None:
     script = tmp_path / "burn.py"
     script.write_text(BURN)
     before = measure_tree_cpu_s()
@@ -39,7 +41,7 @@ def test_tree_is_what_lives_and_what_was_waited_for(tmp_path: Path) -> None:
     assert abs(measure_tree_cpu_s() - before - while_it_lives) < 0.1
 
 
-def test_process_that_does_nothing_else_counts_from_its_start(
+def test_first_run_of_a_process_has_no_earlier_cpu_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """As the command does: its imports are the first run's."""

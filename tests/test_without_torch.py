@@ -37,7 +37,7 @@ def test_comes_after():
 }
 
 
-def test_torch_is_kept_out(tmp_path: Path) -> None:
+def test_without_torch_option_blocks_the_import_of_torch(tmp_path: Path) -> None:
     for name, text in {"helper.py": HELPER, **FILES}.items():
         (tmp_path / name).write_text(text)
     ran = subprocess.run(

@@ -22,13 +22,13 @@ def stand_in(folder: Path, text: str) -> list[str]:
     return [sys.executable, "-u", str(script)]
 
 
-def test_clock_gives_no_more_than_there_is() -> None:
+def test_clock_returns_at_most_the_remaining_time() -> None:
     assert Clock(1000.0).left_s(10.0) == 10.0
     assert Clock(0.0).left_s(10.0) == 0.0
     assert 900 < Clock(1000.0).left_s() <= 1000.0
 
 
-def test_each_cuda_case_says_what_to_look_for() -> None:
+def test_cuda_case_has_an_expected_failure_and_options() -> None:
     said, options = expectation("cuda_ima_index_wrap")
     assert said == "ima in run"
     assert options[0] == "--preload"
@@ -36,7 +36,7 @@ def test_each_cuda_case_says_what_to_look_for() -> None:
     assert expectation("cuda_assert_bad_index")[1] == ["--until", "assert"]
 
 
-def test_what_it_starts_is_killed_with_all_below(tmp_path: Path) -> None:
+def test_started_process_is_killed_with_its_descendants(tmp_path: Path) -> None:
     text = (
         "import subprocess, sys, time\n"
         "p = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\n"
@@ -71,7 +71,7 @@ def looked(folder: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> Cell:
     return gpu_steps.look("compute-sanitizer", case, model, Clock(60.0))
 
 
-def test_look_ends_when_the_failure_is_seen(
+def test_observation_ends_at_the_expected_failure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = f"""
@@ -101,7 +101,7 @@ time.sleep(600)
         ("import os\nos.kill(os.getpid(), 9)", "no answer"),
     ],
 )
-def test_why_nothing_was_seen_is_told(
+def test_reason_for_a_missing_failure_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, said: str
 ) -> None:
     cell = looked(tmp_path, monkeypatch, text)
@@ -109,7 +109,7 @@ def test_why_nothing_was_seen_is_told(
     assert cell.kind == ""
 
 
-def test_tests_are_told_by_name() -> None:
+def test_pytest_outcomes_are_read_by_test_name() -> None:
     lines = [
         "tests/cuda/test_cuda.py::test_a PASSED          [ 25%]",
         "tests/cuda/test_cuda.py::test_b[1] FAILED       [ 50%]",
@@ -125,7 +125,7 @@ def test_tests_are_told_by_name() -> None:
 
 
 @pytest.mark.torch
-def test_without_a_gpu_it_says_so_and_ends_well(tmp_path: Path) -> None:
+def test_gpu_benchmark_without_a_gpu_exits_with_0(tmp_path: Path) -> None:
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
     command = [sys.executable, "-W", "ignore", str(ROOT / "benchmarks" / "gpu.py")]
     out = tmp_path / "gpu.json"

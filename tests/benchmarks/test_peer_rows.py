@@ -24,14 +24,14 @@ def row(theirs: Result) -> Row:
     return Row("small", 40, 0, OURS, theirs, 25.0, floors, "compile-error")
 
 
-def test_rows_are_read_as_they_were_written(tmp_path: Path) -> None:
+def test_rows_are_unchanged_after_write_and_read(tmp_path: Path) -> None:
     write([row(THEIRS)], tmp_path)
     (again,) = read([tmp_path / "peers.json"])
     assert again.shrinkfx.measured == "a day"
     assert again.pytorch.operators == 3
 
 
-def test_rows_of_an_older_file_say_where_they_come_from(tmp_path: Path) -> None:
+def test_rows_of_an_older_file_name_the_file(tmp_path: Path) -> None:
     file = tmp_path / "2026-11-21-peers.json"
     write([row(THEIRS)], tmp_path)
     about = json.loads((tmp_path / "peers.json").read_text())
@@ -42,7 +42,7 @@ def test_rows_of_an_older_file_say_where_they_come_from(tmp_path: Path) -> None:
     assert old.shrinkfx.measured == "2026-11-21-peers, revision not recorded"
 
 
-def test_table_has_each_meter_and_says_how_the_peer_ended() -> None:
+def test_table_has_each_meter_and_the_outcome_of_the_peer() -> None:
     died = Result("died of SIGSEGV", 1, outcome=Outcome.DIED)
     lines = table([row(THEIRS), row(died)]).splitlines()
     ours = "| small | 40 | 2 | 5 | 15 | 10 | 12 |  | 12 | 50 | 25 |"
@@ -51,7 +51,7 @@ def test_table_has_each_meter_and_says_how_the_peer_ended() -> None:
     assert len({line.count("|") for line in lines}) == 1
 
 
-def test_only_what_the_peer_reduces_is_compared() -> None:
+def test_only_cases_that_the_peer_reduces_are_compared() -> None:
     slipped = Result("", 9, 1.0, 1.0, 1.0, 1, 0, refails=True, outcome=Outcome.SLIPPED)
     slower = replace(THEIRS, search=80.0, total=80.0)
     said = ratios([row(THEIRS), row(slower), row(slipped)])
@@ -60,7 +60,7 @@ def test_only_what_the_peer_reduces_is_compared() -> None:
     assert "total: 1.25 of the peer's, at most 2.50" in said
 
 
-def test_rows_are_held_against_the_floor_and_against_the_kernel() -> None:
+def test_ratios_compare_rows_with_the_floor() -> None:
     old = replace(row(THEIRS), floor=4.0, floors={}, kind="")
     said = ratios([row(THEIRS), old])
     assert "search: 1.7 times its part of the floor, median" in said
@@ -70,7 +70,7 @@ def test_rows_are_held_against_the_floor_and_against_the_kernel() -> None:
     assert "its meters are off by 1.0% of the total at most" in said
 
 
-def test_what_an_earlier_run_has_measured_is_not_measured_again(
+def test_earlier_measurements_are_reused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []

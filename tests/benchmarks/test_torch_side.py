@@ -49,7 +49,7 @@ def wrong(folder: Path) -> Case:
     return Case("wrong", small(folder), Kind.MISMATCH, preloads=(str(preload),))
 
 
-def test_launcher_is_pytorchs_own_and_has_a_package_made(
+def test_launcher_of_pytorch_enables_packages(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without a package no program can be run, and each of them seems to fail."""
@@ -63,50 +63,50 @@ def test_launcher_is_pytorchs_own_and_has_a_package_made(
     assert "check_str=None" in said
 
 
-def test_peer_is_told_what_the_failure_says_and_asked_again_without() -> None:
+def test_peer_is_run_with_and_without_the_failure_message() -> None:
     case = Case("", NOWHERE, Kind.ASSERT, "index out of bounds: 0 <= tmp")
     assert attempts(case) == [("--check-str", case.message), ()]
 
 
-def test_peer_is_told_no_pattern() -> None:
+def test_peer_gets_no_regular_expression() -> None:
     assert attempts(Case("", NOWHERE, Kind.ASSERT, r"tmp\d+")) == [()]
 
 
-def test_peer_is_told_a_message_as_its_exception_prints_it() -> None:
+def test_peer_gets_the_message_without_the_exception_type() -> None:
     case = Case("", NOWHERE, Kind.COMPILE_ERROR, "^InductorError: AssertionError:$")
     assert attempts(case)[0] == ("--check-str", "AssertionError:")
 
 
-def test_peer_compares_values_then_integers_too() -> None:
+def test_peer_is_run_with_accuracy_then_strict_accuracy() -> None:
     told = ("--check-str", "Bad accuracy detected")
     accuracy = [("--accuracy", *told), ("--strict-accuracy", *told)]
     assert attempts(Case("", NOWHERE, Kind.NAN)) == accuracy
 
 
-def test_peer_looks_for_a_memory_fault_in_values_at_last() -> None:
+def test_peer_is_run_with_accuracy_last_for_out_of_bounds_access() -> None:
     assert attempts(Case("", NOWHERE, Kind.IMA)) == [(), ("--accuracy",)]
 
 
-def test_peer_is_asked_again_about_a_flaky_failure() -> None:
+def test_peer_is_run_several_times_for_a_flaky_failure() -> None:
     case = Case("", NOWHERE, Kind.ASSERT, "table", tries=3)
     assert attempts(case) == [("--check-str", "table")] * 3 + [()]
 
 
 @pytest.mark.parametrize("said", ["run_repro(accuracy='accuracy')\nKeyError", ""])
-def test_another_error_of_a_repro_is_no_wrong_value(said: str) -> None:
+def test_different_error_of_a_repro_is_not_a_mismatch(said: str) -> None:
     case = Case("", NOWHERE, Kind.MISMATCH)
     assert is_the_failure(case, WRONG)
     assert not is_the_failure(case, Ran(1, 1.0, 1.0, said))
 
 
-def test_message_of_a_repro_has_a_module_before_it() -> None:
+def test_message_with_a_module_prefix_matches() -> None:
     case = Case("", NOWHERE, Kind.COMPILE_ERROR, "^InductorError: AssertionError:$")
     said = "torch._inductor.exc.InductorError: AssertionError:\n"
     assert is_the_failure(case, Ran(1, 1.0, 1.0, said))
     assert not is_the_failure(case, Ran(0, 1.0, 1.0, said))
 
 
-def test_repro_that_was_cut_off_is_no_crash() -> None:
+def test_cut_off_repro_is_not_a_crash() -> None:
     case = Case("", NOWHERE, Kind.CRASH)
     assert is_the_failure(case, Ran(-11, 1.0, 1.0, ""))
     assert not is_the_failure(case, Ran(-9, 1.0, 1.0, "", cut=True))
@@ -134,7 +134,7 @@ def test_peer_refuses_a_healthy_program(shared: Path) -> None:
 
 
 @pytest.mark.aoti
-def test_peer_reduces_a_wrong_result_to_the_operator_that_is_wrong(
+def test_peer_reduces_a_mismatch_to_the_culprit(
     shared: Path,
 ) -> None:
     asked = ask(wrong(shared), shared / "wrong" / "pytorch", 600)
@@ -143,7 +143,7 @@ def test_peer_reduces_a_wrong_result_to_the_operator_that_is_wrong(
 
 
 @pytest.mark.aoti
-def test_what_the_peer_leaves_is_found_to_fail(shared: Path) -> None:
+def test_reduced_program_of_the_peer_fails(shared: Path) -> None:
     result = with_pytorch(wrong(shared), shared / "judged" / "pytorch", 600)
     assert (result.outcome, result.operators) == (Outcome.REDUCED, 1)
     assert result.refails

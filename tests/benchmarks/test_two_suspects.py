@@ -31,7 +31,7 @@ def operators(program: torch.export.ExportedProgram) -> list[str]:
     return [str(n.target) for n in program.graph.nodes if n.op == "call_function"]
 
 
-def test_there_are_ten_of_which_some_are_large_and_some_dynamic() -> None:
+def test_ten_programs_include_large_and_dynamic_programs() -> None:
     assert len(PROGRAMS) == 10
     assert list(TABLES) == list(PROGRAMS)
     assert {p.stem for p in (HERE / "plants").glob("*.py")} == set(PROGRAMS)
@@ -55,7 +55,7 @@ def test_program_exports_and_eager_runs_it(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_program_says_why_it_fails(name: str) -> None:
+def test_program_has_a_table_with_its_cause(name: str) -> None:
     table = TABLES[name]
     cause = Cause.read(table["cause"])
     assert set(table) == {"until", "seen", "innocent", "cause"}
@@ -81,13 +81,13 @@ LOOKUP = Operator("embedding", "aten.embedding.default")
         ),
     ],
 )
-def test_innocent_one_that_is_called_guilty_is_seen(
-    found: Explanation, said: str
-) -> None:
+def test_wrongly_blamed_operator_is_detected(found: Explanation, said: str) -> None:
     assert said_of_innocent(found, LOOKUP.operator) == said
 
 
-def test_row_has_what_is_left_who_is_guilty_and_what_it_took(tmp_path: Path) -> None:
+def test_row_has_the_operator_counts_the_culprit_and_the_cpu_time(
+    tmp_path: Path,
+) -> None:
     shows = Explanation(
         cause=(f"Index 6 of size 6 in {LOOKUP}.",),
         operators=(FLOOR, LOOKUP),

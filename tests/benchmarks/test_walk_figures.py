@@ -8,7 +8,7 @@ import pytest
 from walks import main
 
 
-def test_all_walks_are_measured_and_agree(
+def test_graph_walks_are_measured_and_agree_with_networkx(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["walks.py", "--operators", "60", "--runs", "1"])

@@ -61,7 +61,7 @@ def run(
 
 
 @pytest.mark.parametrize("weights", [Weights.INSIDE, Weights.BESIDE])
-def test_failure_of_one_seed_is_told_with_what_has_it_in_all_processes(
+def test_error_names_the_hash_seed_that_reproduces_the_failure(
     weights: Weights,
 ) -> None:
     server = Compiled(DIFFERS)
@@ -78,7 +78,7 @@ def test_failure_of_one_seed_is_told_with_what_has_it_in_all_processes(
     assert not any(HASH_SEED in r.options.environment for r in of_it[1:])
 
 
-def test_failure_to_compile_with_one_seed_is_told_and_not_run() -> None:
+def test_compile_error_with_one_hash_seed_is_reported_without_a_run() -> None:
     server = Compiled(RAISES)
     with pytest.raises(NotReproducible, match="--env PYTHONHASHSEED=2"):
         run(server)
@@ -94,13 +94,13 @@ def test_failure_to_compile_with_one_seed_is_told_and_not_run() -> None:
         Compiled(DIFFERS, here=replace(PASSES, how="late")),
     ],
 )
-def test_what_may_be_chance_is_a_failure_of_some_runs(server: Compiled) -> None:
+def test_failure_not_tied_to_a_hash_seed_is_flaky(server: Compiled) -> None:
     base = run(server)
     assert base.target.kind is Kind.MISMATCH
     assert base.rate < 1.0
 
 
-def test_what_passes_with_each_seed_says_how_often_it_was_compiled() -> None:
+def test_error_counts_compilations_if_every_hash_seed_passes() -> None:
     server = FakeServer(PASSES)
     with pytest.raises(NotReproducible) as raised:
         run(server, max_runs=12)
@@ -110,21 +110,21 @@ def test_what_passes_with_each_seed_says_how_often_it_was_compiled() -> None:
     assert raised.value.runs == 12
 
 
-def test_no_more_is_compiled_than_may_be_run() -> None:
+def test_compilations_are_bounded_by_max_runs() -> None:
     server = FakeServer(PASSES)
     with pytest.raises(NotReproducible, match="the program was compiled 2 times here"):
         run(server, max_runs=2)
     assert len(server.asked) == 2
 
 
-def test_without_seeds_it_is_compiled_with_whatever_the_process_draws() -> None:
+def test_hash_seed_is_not_set_without_seeds_to_try() -> None:
     server = FakeServer(PASSES)
     with pytest.raises(NotReproducible, match="the program was compiled 2 times here"):
         run(server, seeds=())
     assert not any(HASH_SEED in r.options.environment for r in server.asked)
 
 
-def test_seed_of_the_user_is_the_only_one_and_a_shells_is_no_other() -> None:
+def test_seeds_to_try_skip_the_seed_of_the_shell_and_end_at_a_user_seed() -> None:
     assert seeds_to_try({HASH_SEED: "4"}, has_failed=True, environment={}) == ()
     assert seeds_to_try({}, has_failed=False, environment={}) == ("1",)
     shell = {HASH_SEED: "2"}

@@ -68,7 +68,7 @@ def found(
     return find_baseline(compiler(server), until, match, max_runs, notes.append), notes
 
 
-def test_steady_failure_to_compile_takes_two_forks() -> None:
+def test_steady_compile_error_takes_two_forks() -> None:
     server = FakeServer(RAISES)
     base, _ = found(server)
     assert base.target.kind is Kind.COMPILE_ERROR
@@ -82,20 +82,22 @@ def fresh_ones(server: FakeServer) -> list[int]:
 
 
 @pytest.mark.parametrize("ending", [DIFFERS, IS_NAN, REFUSES])
-def test_failure_that_says_what_is_wrong_is_believed_of_forks(ending: Ending) -> None:
+def test_failure_with_a_message_is_not_confirmed_in_a_fresh_interpreter(
+    ending: Ending,
+) -> None:
     server = FakeServer(ending)
     found(server)
     assert fresh_ones(server) == []
 
 
 @pytest.mark.parametrize("stage", ["compile", "run"])
-def test_death_in_a_fork_is_seen_in_a_fresh_interpreter_next(stage: str) -> None:
+def test_crash_in_a_fork_is_confirmed_in_a_fresh_interpreter(stage: str) -> None:
     server = FakeServer(replace(CRASHES, stage=stage))
     assert found(server)[0].rate == 1.0
     assert fresh_ones(server) == [1]
 
 
-def test_death_in_forks_alone_does_not_count_as_steady() -> None:
+def test_crash_only_in_forks_is_flaky() -> None:
     server = FakeServer(CRASHES, PASSES, CRASHES)
     base, notes = found(server)
     assert fresh_ones(server) == [1]
@@ -112,21 +114,19 @@ def test_program_that_passes_in_a_fork_is_compiled_in_a_fresh_interpreter() -> N
     assert first != second
 
 
-def test_failure_in_a_fresh_interpreter_alone_is_found() -> None:
+def test_failure_only_in_a_fresh_interpreter_is_found() -> None:
     base, _ = found(FakeServer(PASSES, DIFFERS, PASSES))
     assert base.target.kind is Kind.MISMATCH
 
 
 @pytest.mark.parametrize(("until", "max_runs"), [(None, 1), ("hang", 100)])
-def test_only_run_of_a_program_is_in_a_fresh_interpreter(
-    until: str | None, max_runs: int
-) -> None:
+def test_single_run_uses_a_fresh_interpreter(until: str | None, max_runs: int) -> None:
     server = FakeServer(HANGS)
     found(server, until, max_runs=max_runs)
     assert fresh_ones(server) == [0]
 
 
-def test_program_that_keeps_state_is_called_until_it_fails() -> None:
+def test_stateful_program_is_called_until_it_fails() -> None:
     server = FakeServer(*[PASSES] * 3, DIFFERS)
     notes: list[str] = []
     base = find_baseline(compiler(server), None, "", 100, notes.append, 10)
@@ -137,7 +137,7 @@ def test_program_that_keeps_state_is_called_until_it_fails() -> None:
     assert "the failure shows in call 3 of a run" in notes
 
 
-def test_calls_are_added_however_long_they_take() -> None:
+def test_calls_per_run_are_increased_despite_slow_runs() -> None:
     """The bound on time is one on repetitions, and a run of more calls is none."""
     slow, failing = (replace(ending, seconds=4.0) for ending in (PASSES, DIFFERS))
     first = replace(PASSES, seconds=6.0)
@@ -146,21 +146,21 @@ def test_calls_are_added_however_long_they_take() -> None:
     assert base.calls == 7
 
 
-def test_program_without_state_is_called_once_in_a_run() -> None:
+def test_stateless_program_is_called_once_per_run() -> None:
     server = FakeServer(PASSES)
     with pytest.raises(NotReproducible):
         found(server, max_runs=5)
     assert {request.options.calls for request in server.asked} == {1}
 
 
-def test_program_that_fails_at_once_is_not_called_again() -> None:
+def test_failure_in_the_first_call_needs_one_call() -> None:
     base = find_baseline(
         compiler(FakeServer(DIFFERS)), None, "", 100, lambda _: None, 10
     )
     assert base.calls == 1
 
 
-def test_failure_at_run_time_has_its_inputs_checked_once() -> None:
+def test_inputs_are_checked_once_after_a_run_time_failure() -> None:
     server = FakeServer(*[CRASHES] * ENOUGH, REFUSES)
     _, notes = found(server)
     assert len(server.asked) == ENOUGH + 1
@@ -169,7 +169,7 @@ def test_failure_at_run_time_has_its_inputs_checked_once() -> None:
 
 
 @pytest.mark.parametrize(("low", "told"), [(2, True), (3, False)])
-def test_size_of_one_is_told_to_be_specialised(low: int, told: bool) -> None:
+def test_note_recommends_a_separate_export_for_size_1(low: int, told: bool) -> None:
     text = (
         "input_handles[0]: dim value is too small at 0, expected it to be "
         f">= {low}, but got: 1"
@@ -182,7 +182,7 @@ def test_size_of_one_is_told_to_be_specialised(low: int, told: bool) -> None:
     )
 
 
-def test_refusal_of_inputs_that_pass_too_is_no_cause() -> None:
+def test_input_check_failure_of_a_passing_run_is_not_reported() -> None:
     passing = dataclasses.replace(REFUSES, stage="passing")
     server = FakeServer(*[CRASHES] * ENOUGH, passing)
     _, notes = found(server)
@@ -190,7 +190,7 @@ def test_refusal_of_inputs_that_pass_too_is_no_cause() -> None:
     assert not any("careful" in note for note in notes)
 
 
-def test_flaky_failure_has_its_inputs_checked_too() -> None:
+def test_inputs_are_checked_after_a_flaky_failure() -> None:
     some = [PASSES, CRASHES, PASSES, *[CRASHES] * (ENOUGH - 1)]
     server = FakeServer(*some, REFUSES)
     base, notes = found(server)
@@ -200,7 +200,9 @@ def test_flaky_failure_has_its_inputs_checked_too() -> None:
 
 
 @pytest.mark.parametrize(("ending", "told"), [(DIFFERS, 1), (CRASHES, 0), (HANGS, 0)])
-def test_other_failure_under_the_guards_is_told(ending: Ending, told: int) -> None:
+def test_different_failure_with_checked_inputs_is_reported_once(
+    ending: Ending, told: int
+) -> None:
     _, notes = found(FakeServer(*[CRASHES] * ENOUGH, ending))
     assert sum("fails differently: mismatch" in note for note in notes) == told
     again = "--until mismatch --env AOTI_RUNTIME_CHECK_INPUTS=1"
@@ -208,7 +210,7 @@ def test_other_failure_under_the_guards_is_told(ending: Ending, told: int) -> No
     assert sum("warning" in note for note in notes) == told
 
 
-def test_program_that_passes_is_run_as_often_as_allowed_and_reported() -> None:
+def test_passing_program_is_run_max_runs_times() -> None:
     server = FakeServer(PASSES)
     with pytest.raises(NotReproducible, match="outcome of 20 runs") as raised:
         found(server, max_runs=20)
@@ -233,7 +235,7 @@ class PassingServer(FakeServer):
 
 @pytest.mark.parametrize("max_calls", [1, 10])
 @pytest.mark.parametrize("max_runs", [1, 2, 9, 10, 11, 30, 100, 108])
-def test_no_more_runs_are_made_and_told_than_are_allowed(
+def test_runs_and_reported_runs_never_exceed_max_runs(
     max_runs: int, max_calls: int
 ) -> None:
     server = PassingServer()
@@ -255,18 +257,18 @@ def test_no_more_runs_are_made_and_told_than_are_allowed(
         "a busy machine: keep this machine busy, and run with --baseline-runs",
     ],
 )
-def test_what_may_differ_where_nothing_fails_is_told(option: str) -> None:
+def test_error_of_a_passing_program_suggests_options(option: str) -> None:
     with pytest.raises(NotReproducible) as raised:
         found(FakeServer(PASSES), max_runs=2)
     assert option in str(raised.value)
 
 
-def test_other_kind_of_failure_is_named_with_the_option_that_takes_it() -> None:
+def test_error_names_the_until_option_for_the_observed_failure() -> None:
     with pytest.raises(NotReproducible, match="--until compile-error"):
         found(FakeServer(RAISES), until="assert")
 
 
-def test_failure_in_some_runs_is_found_with_its_rate() -> None:
+def test_flaky_failure_is_found_with_its_rate() -> None:
     draw = random.Random(0)
     some = (CRASHES if draw.random() < 0.3 else PASSES for _ in itertools.count())
     server = FakeServer(PASSES, then=some)
@@ -276,14 +278,14 @@ def test_failure_in_some_runs_is_found_with_its_rate() -> None:
     assert any(note.startswith("flaky") for note in notes)
 
 
-def test_failure_of_the_first_run_is_compiled_once() -> None:
+def test_failure_in_the_first_run_is_compiled_once() -> None:
     server = FakeServer(CRASHES)
     found(server)
     packages = {r.options.package for r in server.asked[:-1]}
     assert len(packages) == 1
 
 
-def test_program_that_passes_is_compiled_once_more() -> None:
+def test_passing_program_is_compiled_a_second_time() -> None:
     server = FakeServer(PASSES, CRASHES)
     found(server, max_runs=10)
     first, *others = (r.options.package for r in server.asked[:-1])
@@ -291,7 +293,7 @@ def test_program_that_passes_is_compiled_once_more() -> None:
     assert len(set(others)) == 1
 
 
-def test_inputs_are_checked_by_the_package_that_has_failed() -> None:
+def test_inputs_are_checked_with_the_package_that_failed() -> None:
     server = FakeServer(PASSES, CRASHES)
     find_baseline(compiler(server), None, "", 100, lambda _: None, build=Build.FAST)
     *_, last_run, asked = (request.options for request in server.asked)
@@ -300,7 +302,7 @@ def test_inputs_are_checked_by_the_package_that_has_failed() -> None:
     assert "nan_asserts" not in asked.inductor
 
 
-def test_values_are_watched_for_a_nan_in_a_build_of_its_own() -> None:
+def test_nan_asserts_are_enabled_in_a_separate_build() -> None:
     server = FakeServer(IS_NAN)
     client = compiler(server).with_options(inductor={"max_autotune": True})
     base = find_baseline(client, None, "", 100, lambda _: None, build=Build.FAST)
@@ -313,18 +315,18 @@ def test_values_are_watched_for_a_nan_in_a_build_of_its_own() -> None:
     assert not any("nan_asserts" in r.options.inductor for r in server.asked[:-1])
 
 
-def test_failure_in_nine_runs_of_ten_is_no_steady_one() -> None:
+def test_failure_in_nine_of_ten_runs_is_flaky() -> None:
     base, _ = found(FakeServer(*[CRASHES] * 8, PASSES, CRASHES))
     assert base.rate == 10 / 11
 
 
-def test_rate_stands_on_failures_enough_however_rare_they_are() -> None:
+def test_rate_of_a_rare_failure_is_based_on_enough_failures() -> None:
     rare = itertools.cycle([*[PASSES] * 49, CRASHES])
     base, _ = found(FakeServer(PASSES, then=rare), max_runs=100)
     assert base.rate == ENOUGH / (1 + 50 * ENOUGH)
 
 
-def test_runs_that_one_child_made_count_for_the_rate() -> None:
+def test_repeated_runs_in_one_child_count_for_the_rate() -> None:
     crash = dataclasses.replace(CRASHES, runs=19)
     server = FakeServer(*[PASSES] * ENOUGH, crash)
     base, _ = found(server)
@@ -333,7 +335,7 @@ def test_runs_that_one_child_made_count_for_the_rate() -> None:
     assert runs == [1] * ENOUGH + [RUNS_PER_CHILD] * ENOUGH + [1]
 
 
-def test_flaky_failure_to_compile_is_compiled_each_time() -> None:
+def test_flaky_compile_error_is_recompiled_in_every_run() -> None:
     base, _ = found(FakeServer(PASSES, RAISES, PASSES, then=itertools.cycle([RAISES])))
     assert base.target.kind is Kind.COMPILE_ERROR
     server = FakeServer(PASSES, RAISES, PASSES)
@@ -343,7 +345,7 @@ def test_flaky_failure_to_compile_is_compiled_each_time() -> None:
 
 
 @pytest.mark.parametrize("until", [None, "any"])
-def test_of_two_failures_by_turns_the_frequent_one_is_the_target(
+def test_most_frequent_of_two_failures_is_the_target(
     until: str | None,
 ) -> None:
     turns = itertools.cycle([CRASHES, DIFFERS, CRASHES, PASSES])
@@ -352,20 +354,20 @@ def test_of_two_failures_by_turns_the_frequent_one_is_the_target(
     assert base.rate == pytest.approx(0.5, abs=0.05)
 
 
-def test_of_two_failures_by_turns_the_one_asked_for_is_the_target() -> None:
+def test_requested_kind_of_two_failures_is_the_target() -> None:
     turns = itertools.cycle([CRASHES, DIFFERS, CRASHES])
     base, _ = found(FakeServer(CRASHES, then=turns), until="mismatch")
     assert base.target.kind is Kind.MISMATCH
     assert base.rate == pytest.approx(1 / 3, abs=0.05)
 
 
-def test_failure_asked_for_may_come_behind_three_others() -> None:
+def test_requested_failure_is_found_after_other_failures() -> None:
     turns = itertools.cycle([DIFFERS, CRASHES])
     base, _ = found(FakeServer(*[DIFFERS] * 5, then=turns), until="crash")
     assert base.target.admits(CRASH)
 
 
-def test_rare_failure_that_was_asked_for_shows_behind_a_loud_one() -> None:
+def test_rare_requested_failure_is_found_behind_a_frequent_failure() -> None:
     turns = itertools.cycle([*[CRASHES] * 29, DIFFERS])
     base, notes = found(FakeServer(CRASHES, then=turns), until="mismatch")
     assert base.target.kind is Kind.MISMATCH
@@ -373,7 +375,7 @@ def test_rare_failure_that_was_asked_for_shows_behind_a_loud_one() -> None:
     assert "checking whether the program fails (up to 100 runs)" in notes
 
 
-def test_failure_that_was_not_asked_for_is_told_after_all_its_runs() -> None:
+def test_unrequested_failure_is_reported_after_all_runs() -> None:
     server = FakeServer(DIFFERS)
     with pytest.raises(NotReproducible, match="--until mismatch"):
         found(server, until="crash", max_runs=30)
@@ -381,7 +383,7 @@ def test_failure_that_was_not_asked_for_is_told_after_all_its_runs() -> None:
 
 
 @pytest.mark.parametrize("stage", ["compile", "load"])
-def test_steady_failure_before_the_run_that_was_not_asked_for_is_told_soon(
+def test_unrequested_steady_compile_or_load_failure_is_reported_early(
     stage: str,
 ) -> None:
     server = FakeServer(dataclasses.replace(RAISES, stage=stage))
@@ -391,7 +393,7 @@ def test_steady_failure_before_the_run_that_was_not_asked_for_is_told_soon(
 
 
 @pytest.mark.parametrize("silent", [HANGS, KILLED, LATE])
-def test_run_without_an_answer_is_no_reason_to_stop(silent: Ending) -> None:
+def test_inconclusive_run_does_not_end_the_baseline(silent: Ending) -> None:
     base, notes = found(FakeServer(CRASHES, silent, CRASHES))
     assert base.target.admits(CRASH)
     # A run that was cut off from outside might have failed as well.
@@ -404,7 +406,7 @@ def test_run_without_an_answer_is_no_reason_to_stop(silent: Ending) -> None:
 
 
 @pytest.mark.parametrize("silent", [HANGS, KILLED])
-def test_third_run_without_an_answer_is_one(silent: Ending) -> None:
+def test_third_inconclusive_run_ends_the_baseline(silent: Ending) -> None:
     server = FakeServer(silent)
     notes: list[str] = []
     with pytest.raises(NotReproducible):
@@ -413,19 +415,19 @@ def test_third_run_without_an_answer_is_one(silent: Ending) -> None:
     assert any("3 runs were inconclusive" in note for note in notes)
 
 
-def test_hang_that_was_asked_for_is_not_waited_for_again() -> None:
+def test_requested_hang_is_not_repeated() -> None:
     server = FakeServer(PASSES, HANGS, PASSES)
     base, _ = found(server, until="hang")
     assert base.target.kind is Kind.HANG
     assert len(server.asked) == 2
 
 
-def test_match_chooses_among_failures() -> None:
+def test_match_excludes_failures_with_another_message() -> None:
     with pytest.raises(NotReproducible):
         found(FakeServer(RAISES), match="something else")
 
 
-def test_random_values_are_compared_under_eagers_random_numbers() -> None:
+def test_random_values_are_compared_with_fallback_random() -> None:
     server = FakeServer(SKIPS, DIFFERS)
     base, _ = found(server)
     assert base.fallback_random
@@ -433,7 +435,7 @@ def test_random_values_are_compared_under_eagers_random_numbers() -> None:
     assert all(r.options.fallback_random for r in server.asked[1:4])
 
 
-def test_failure_of_the_compilers_own_random_numbers_is_found_after_eagers() -> None:
+def test_runs_without_fallback_random_follow_if_fallback_random_passes() -> None:
     server = FakeServer(SKIPS, *[PASSES] * 12, then=itertools.cycle([SKIPS, CRASHES]))
     base, notes = found(server, max_runs=12)
     assert base.target.admits(CRASH)
@@ -445,12 +447,12 @@ def test_failure_of_the_compilers_own_random_numbers_is_found_after_eagers() -> 
     assert any("with its own random numbers" in note for note in notes)
 
 
-def test_random_program_that_never_fails_is_told_with_all_its_runs() -> None:
+def test_error_of_a_passing_random_program_counts_all_runs() -> None:
     with pytest.raises(NotReproducible, match="outcome of 10 runs"):
         found(FakeServer(SKIPS), max_runs=5)
 
 
-def test_random_values_do_not_matter_to_an_assertion() -> None:
+def test_fallback_random_is_not_used_for_until_crash() -> None:
     server = FakeServer(SKIPS, CRASHES, SKIPS)
     base, _ = found(server, until="crash", max_runs=6)
     assert not base.fallback_random
@@ -469,27 +471,27 @@ def missed(true_rate: float, candidates_rate: float) -> float:
 
 
 @pytest.mark.parametrize("rate", [0.6, 0.3, 0.05, 0.02])
-def test_half_as_flaky_candidate_is_missed_as_rarely_as_promised(rate: float) -> None:
+def test_candidate_with_half_the_rate_is_rarely_missed(rate: float) -> None:
     assert missed(rate, rate / 2) <= MISSED
 
 
-def test_promise_costs_no_more_runs_than_it_must() -> None:
+def test_runs_to_be_sure_are_no_more_than_needed() -> None:
     assert missed(0.02, 0.009) > MISSED
 
 
 @pytest.mark.parametrize("rate", [0.95, 0.91, 0.8, 0.7, 0.5])
-def test_flaky_failure_taken_for_steady_is_missed_rarely(rate: float) -> None:
+def test_flaky_failure_taken_for_steady_is_rarely_missed(rate: float) -> None:
     assert missed(rate, rate) < 0.04
 
 
-def test_steady_failure_is_asked_about_once() -> None:
+def test_steady_failure_is_checked_once() -> None:
     server = FakeServer(PASSES)
     oracle = make_oracle(compiler(server), CRASH, 1.0)
     assert oracle.check(whole(chain("x", "a"))).outcome is Outcome.PASSED
     assert len(server.asked) == 1
 
 
-def test_flaky_candidate_is_run_until_it_fails() -> None:
+def test_flaky_candidate_is_run_until_the_first_failure() -> None:
     server = FakeServer(PASSES, PASSES, CRASHES)
     verdict = RepeatedOracle(compiler(server), CRASH, 0.3).check(whole(chain("x", "a")))
     assert verdict.reproduced
@@ -504,7 +506,7 @@ def test_flaky_candidate_passes_only_after_all_its_runs() -> None:
     assert len(server.asked) == runs_to_be_sure(0.3)
 
 
-def test_what_one_child_ran_again_counts() -> None:
+def test_repeated_runs_in_one_child_count_for_the_verdict() -> None:
     server = FakeServer(dataclasses.replace(PASSES, runs=RUNS_PER_CHILD))
     verdict = RepeatedOracle(compiler(server), CRASH, 0.3).check(whole(chain("x", "a")))
     assert verdict.outcome is Outcome.PASSED
@@ -512,7 +514,7 @@ def test_what_one_child_ran_again_counts() -> None:
     assert verdict.observation.runs == 40
 
 
-def test_failure_that_grows_rarer_is_given_more_runs() -> None:
+def test_falling_failure_rate_increases_the_runs_per_candidate() -> None:
     seldom = [
         dataclasses.replace(PASSES, runs=20),
         dataclasses.replace(CRASHES, runs=12),
@@ -527,26 +529,26 @@ def test_failure_that_grows_rarer_is_given_more_runs() -> None:
     assert len(server.asked) == runs_to_be_sure(1 / 32)
 
 
-def test_rate_of_a_candidate_is_measured_until_it_is_known() -> None:
+def test_rate_of_a_candidate_is_measured_over_enough_failures() -> None:
     server = FakeServer(*[PASSES, PASSES, PASSES, CRASHES] * ENOUGH, PASSES)
     rate = RepeatedOracle(compiler(server), CRASH, 0.5).measure(whole(chain("x", "a")))
     assert rate == 0.25
     assert len({request.options.package for request in server.asked}) == 1
 
 
-def test_candidate_that_fails_no_more_is_measured_for_as_long_as_it_could() -> None:
+def test_measuring_a_passing_candidate_ends_after_runs_to_be_sure() -> None:
     oracle = RepeatedOracle(compiler(FakeServer(PASSES)), CRASH, 0.5)
     assert oracle.measure(whole(chain("x", "a"))) == 1 / runs_to_be_sure(0.5)
 
 
-def test_flaky_candidate_that_fails_otherwise_at_first_is_run_on() -> None:
+def test_flaky_candidate_is_run_on_after_a_different_failure() -> None:
     server = FakeServer(DIFFERS, PASSES, CRASHES)
     verdict = RepeatedOracle(compiler(server), CRASH, 0.3).check(whole(chain("x", "a")))
     assert verdict.reproduced
     assert verdict.observation.signature == CRASH
 
 
-def test_flaky_candidate_that_only_fails_otherwise_shows_how() -> None:
+def test_verdict_of_a_flaky_candidate_has_the_different_failure() -> None:
     server = FakeServer(PASSES, DIFFERS, PASSES)
     verdict = RepeatedOracle(compiler(server), CRASH, 0.3).check(whole(chain("x", "a")))
     assert verdict.outcome is Outcome.DIFFERENT
@@ -556,7 +558,7 @@ def test_flaky_candidate_that_only_fails_otherwise_shows_how() -> None:
 
 
 @pytest.mark.parametrize(("target", "times"), [(CRASH, 2), (MISMATCH, 1)])
-def test_flaky_candidate_that_does_not_end_is_not_asked_about_for_ever(
+def test_hanging_flaky_candidate_is_unresolved_after_few_runs(
     target: Signature, times: int
 ) -> None:
     server = FakeServer(HANGS)
@@ -566,7 +568,7 @@ def test_flaky_candidate_that_does_not_end_is_not_asked_about_for_ever(
     assert len(server.asked) == times  # where the heap is overrun it may die instead
 
 
-def test_flaky_failure_to_compile_is_asked_about_by_compiling() -> None:
+def test_flaky_compile_error_is_checked_by_recompiling() -> None:
     target = Signature(Kind.COMPILE_ERROR, Stage.COMPILE, "ValueError | no")
     server = FakeServer(PASSES, PASSES, RAISES)
     verdict = RepeatedOracle(compiler(server), target, 0.3).check(
@@ -576,7 +578,7 @@ def test_flaky_failure_to_compile_is_asked_about_by_compiling() -> None:
     assert not any(request.options.package for request in server.asked)
 
 
-def test_flaky_candidate_that_does_not_compile_is_asked_about_once() -> None:
+def test_flaky_candidate_with_a_compile_error_is_checked_once() -> None:
     server = FakeServer(RAISES)
     RepeatedOracle(compiler(server), CRASH, 0.3).check(whole(chain("x", "a")))
     assert len(server.asked) == 1
@@ -592,14 +594,14 @@ def places(server: FakeServer) -> list[str]:
     return [str(request.options.weights) for request in server.asked]
 
 
-def test_weights_stay_beside_where_the_failure_shows_so() -> None:
+def test_weights_stay_external_if_the_failure_shows_so() -> None:
     server = FakeServer(CRASHES)
     found, _ = of_large_weights(server)
     assert found.rate == 1.0
     assert set(places(server)) == {"beside"}
 
 
-def test_failure_that_needs_weights_inside_is_seen_and_steady() -> None:
+def test_failure_only_with_embedded_weights_is_steady() -> None:
     server = FakeServer(PASSES, CRASHES)
     found, notes = of_large_weights(server)
     assert (found.target, found.rate) == (CRASH, 1.0)
@@ -609,7 +611,7 @@ def test_failure_that_needs_weights_inside_is_seen_and_steady() -> None:
     assert set(asked[1 : ENOUGH + 1]) == {"inside"}
 
 
-def test_program_that_passes_either_way_is_run_on_without_its_weights_inside() -> None:
+def test_weights_stay_external_if_the_program_passes_both_ways() -> None:
     server = FakeServer(PASSES)
     with pytest.raises(NotReproducible):
         of_large_weights(server)
@@ -618,7 +620,7 @@ def test_program_that_passes_either_way_is_run_on_without_its_weights_inside() -
     assert asked.count("inside") == 1
 
 
-def test_weights_are_put_inside_once_however_few_runs_there_may_be() -> None:
+def test_weights_are_embedded_once_even_with_max_runs_1() -> None:
     server = FakeServer(PASSES)
     with pytest.raises(NotReproducible):
         of_large_weights(server, max_runs=1)

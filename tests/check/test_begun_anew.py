@@ -109,7 +109,7 @@ def candidate(form: GraphForm) -> Request:
 
 
 @pytest.mark.parametrize("form", [PLAIN, INLINED, IN_PLACE])
-def test_form_that_a_candidate_is_cut_from_is_described_anew(
+def test_restarted_worker_describes_the_form_of_the_candidate(
     world: World, server: RestartingServer, form: GraphForm
 ) -> None:
     """Each was described before, in the order in which a run tries them."""
@@ -122,7 +122,7 @@ def test_form_that_a_candidate_is_cut_from_is_described_anew(
     assert world.done == [(CANDIDATE, form), *again]
 
 
-def test_each_form_is_described_once_in_each_process(
+def test_form_is_described_once_per_process(
     world: World, server: RestartingServer
 ) -> None:
     for form in (PLAIN, INLINED):
@@ -137,7 +137,7 @@ def test_each_form_is_described_once_in_each_process(
     assert len(world.done) == 5
 
 
-def test_nothing_is_described_anew_for_what_is_cut_from_nothing(
+def test_restarted_worker_describes_no_form_for_the_input_program(
     world: World, server: RestartingServer
 ) -> None:
     server.ask(describe(PLAIN))
@@ -147,7 +147,7 @@ def test_nothing_is_described_anew_for_what_is_cut_from_nothing(
     assert world.done == [(ORIGINAL, PLAIN), (START, ""), (ORIGINAL, PLAIN)]
 
 
-def test_form_that_the_run_has_described_since_is_not_described_anew(
+def test_form_described_after_a_restart_is_not_described_twice(
     world: World, server: RestartingServer
 ) -> None:
     server.ask(describe(PLAIN))
@@ -159,7 +159,7 @@ def test_form_that_the_run_has_described_since_is_not_described_anew(
     assert world.done == [(CANDIDATE, PLAIN)]
 
 
-def test_form_that_could_not_be_described_is_not_described_anew(
+def test_form_without_a_description_is_not_described_after_a_restart(
     world: World, server: RestartingServer
 ) -> None:
     world.said = [Ending("exit", answer=Raised("E", ""))]
@@ -170,7 +170,7 @@ def test_form_that_could_not_be_described_is_not_described_anew(
     assert [task for task, _ in world.done].count(DESCRIBE) == 1
 
 
-def test_process_is_started_anew_within_the_minutes_left(
+def test_restart_is_bounded_by_the_remaining_time(
     world: World, server: RestartingServer
 ) -> None:
     server.ask(describe(PLAIN))
@@ -183,7 +183,7 @@ def test_process_is_started_anew_within_the_minutes_left(
 
 
 @pytest.mark.parametrize("slow", [START, DESCRIBE])
-def test_what_a_new_process_needs_ends_with_the_minutes(
+def test_slow_restart_ends_with_the_time_limit(
     world: World, server: RestartingServer, slow: str
 ) -> None:
     server.ask(describe(PLAIN))
@@ -195,7 +195,7 @@ def test_what_a_new_process_needs_ends_with_the_minutes(
     assert world.done[-1][0] == slow
 
 
-def test_no_process_is_started_when_the_minutes_are_spent_and_one_is_with_more(
+def test_restart_happens_only_while_time_remains(
     world: World, server: RestartingServer
 ) -> None:
     """Verification may go on beyond them, with what there was to cut from."""
@@ -212,14 +212,14 @@ def test_no_process_is_started_when_the_minutes_are_spent_and_one_is_with_more(
     assert world.done[1:] == again
 
 
-def test_first_process_is_not_waited_for_beyond_the_minutes(world: World) -> None:
+def test_start_of_the_first_process_ends_with_the_time_limit(world: World) -> None:
     world.left_s, world.takes_s = 5.0, {START: 1000.0}
     with pytest.raises(BudgetExhausted):
         RestartingServer(seconds_left=lambda: world.left_s)
     assert world.clocks == [5.0]
 
 
-def test_process_that_fails_to_start_within_the_minutes_is_no_end_of_them(
+def test_failed_start_within_the_time_limit_is_a_worker_error(
     world: World,
 ) -> None:
     world.left_s, world.deaths[START] = 50.0, 1
@@ -227,7 +227,7 @@ def test_process_that_fails_to_start_within_the_minutes_is_no_end_of_them(
         RestartingServer(seconds_left=lambda: world.left_s)
 
 
-def test_description_without_an_answer_is_asked_for_again(
+def test_inconclusive_description_is_repeated(
     world: World, server: RestartingServer
 ) -> None:
     """Of a candidate that is cut from none, the worker would say that it is invalid."""
@@ -240,7 +240,7 @@ def test_description_without_an_answer_is_asked_for_again(
     assert tasks[-2:] == [DESCRIBE, CANDIDATE]
 
 
-def test_program_that_cannot_be_described_any_more_ends_the_run(
+def test_run_ends_if_the_program_cannot_be_described_again(
     world: World, server: RestartingServer
 ) -> None:
     server.ask(describe(PLAIN))

@@ -60,7 +60,7 @@ def differ(
     return answer
 
 
-def asked_within(left: float, target: Signature, seconds: float) -> list[str]:
+def localizing_notes(left: float, target: Signature, seconds: float) -> list[str]:
     """Interrogate within so many seconds; return what was said of that."""
     notes: list[str] = []
     server = FakeServer(lambda _: PRINTED)
@@ -71,15 +71,15 @@ def asked_within(left: float, target: Signature, seconds: float) -> list[str]:
     return notes
 
 
-def test_nobody_is_blamed_where_that_takes_more_than_a_quarter_of_the_minutes() -> None:
+def test_localizing_is_skipped_beyond_a_quarter_of_the_time_limit() -> None:
     for target in (FAULT, WRONG):
-        assert len(asked_within(79.0, target, 20.0)) == 1
-        (short,) = asked_within(79.0, target, 20.0)
+        assert len(localizing_notes(79.0, target, 20.0)) == 1
+        (short,) = localizing_notes(79.0, target, 20.0)
         assert short.startswith("localizing: not enough time left, skipped ")
-        assert not any("short" in note for note in asked_within(81.0, target, 20.0))
+        assert not any("short" in note for note in localizing_notes(81.0, target, 20.0))
 
 
-def test_interrogation_ends_with_its_share_of_the_minutes() -> None:
+def test_evidence_collection_ends_with_its_share_of_the_time_limit() -> None:
     class Watching(FakeServer):
         def ask(self, request: Request) -> Ending:
             limits.append(request.wall_clock_limit_s)
@@ -92,7 +92,7 @@ def test_interrogation_ends_with_its_share_of_the_minutes() -> None:
     assert limits == [25.0]
 
 
-def test_death_without_a_word_is_run_once_with_launches_printed() -> None:
+def test_crash_without_a_message_is_rerun_once_with_printed_launches() -> None:
     server = FakeServer(lambda _: PRINTED)
     assert blamed(server, FAULT, inductor={"inplace_buffers": False}) == ["tanh", "cos"]
     (asked,) = server.arguments
@@ -102,7 +102,7 @@ def test_death_without_a_word_is_run_once_with_launches_printed() -> None:
     }
 
 
-def test_what_is_named_already_is_not_compiled_again() -> None:
+def test_known_culprit_needs_no_further_compilation() -> None:
     server = FakeServer(lambda _: PRINTED)
     blamed(server, FAULT, replace(KNOWN, text="Exception raised from cpp_0"))
     blamed(server, FAULT, replace(KNOWN, mismatched=("sin",)))
@@ -111,33 +111,33 @@ def test_what_is_named_already_is_not_compiled_again() -> None:
     assert server.asked == []
 
 
-def test_run_that_dies_otherwise_blames_nobody() -> None:
+def test_different_crash_yields_no_suspect() -> None:
     server = FakeServer(lambda _: replace(PRINTED, stage="compile"))
     assert blamed(server, FAULT) == []
 
 
-def test_wrong_result_is_traced_with_one_compilation() -> None:
+def test_mismatch_is_traced_with_one_compilation() -> None:
     server = FakeServer(differ(["cos", "sin", "exp"]))
     assert blamed(server, WRONG) == ["cos"]
     (asked,) = server.arguments
     assert asked["taps"] == ("relu", "tanh", "cos", "sin", "exp")
 
 
-def test_wrong_result_that_hides_is_traced_with_fewer_values() -> None:
+def test_mismatch_hidden_by_taps_is_traced_with_fewer_taps() -> None:
     # Returned, tanh is no longer fused with cos.
     server = FakeServer(differ(["cos", "sin", "exp"], unless=["tanh"]))
     assert blamed(server, WRONG) == ["tanh", "cos"]
     assert server.arguments[1]["taps"] == ("relu", "cos", "exp")
 
 
-def test_value_amid_the_operators_at_fault_is_not_asked_for_twice() -> None:
+def test_tap_inside_a_fused_culprit_is_not_queried_twice() -> None:
     # A pattern that is fused as a whole: each of its inner values hides it.
     server = FakeServer(differ(["sin", "exp"], unless=["cos"]))
     assert blamed(server, WRONG) == ["cos", "sin"]
     assert server.arguments[2]["taps"] == ("tanh", "sin")
 
 
-def test_output_that_agrees_clears_what_it_needs() -> None:
+def test_matching_output_clears_its_ancestors() -> None:
     program = skeleton(
         {
             "x": "",
@@ -154,24 +154,24 @@ def test_output_that_agrees_clears_what_it_needs() -> None:
     assert server.arguments[1]["taps"] == ("relu", "cos", "erf")
 
 
-def test_result_that_is_wrong_otherwise_blames_nobody() -> None:
+def test_different_wrong_result_yields_no_suspect() -> None:
     server = FakeServer(differ(["cos", "sin", "exp"]))
     assert blamed(server, Signature(Kind.NAN, Stage.COMPARE)) == []
 
 
-def test_wrong_result_that_hides_anyhow_blames_nobody() -> None:
+def test_mismatch_hidden_by_every_tap_yields_no_suspect() -> None:
     server = FakeServer(lambda _: Ending("exit", stage="done"))
     assert blamed(server, WRONG) == []
     assert len(server.asked) == 3
 
 
-def test_wrong_result_of_a_small_program_is_not_asked_for_again() -> None:
+def test_mismatch_of_a_small_program_is_queried_once() -> None:
     server = FakeServer(lambda _: Ending("exit", stage="done"))
     assert blamed(server, WRONG, program=whole(chain("x", "relu", "tanh"))) == []
     assert len(server.asked) == 1
 
 
-def test_values_that_would_not_fit_are_not_returned() -> None:
+def test_taps_that_exceed_the_memory_are_split() -> None:
     # Of large values, all are too many and some are not.
     large = TensorType("float32", ("8", "1024", "1024"))
     names = ["x", *(f"relu_{n}" for n in range(9))]

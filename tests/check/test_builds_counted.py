@@ -30,7 +30,7 @@ def fell_back(reason: str) -> Ending:
     return Ending("exit", stage="done", built=built)
 
 
-def asked(*endings: Ending) -> tuple[FakeServer, Builds]:
+def count_builds(*endings: Ending) -> tuple[FakeServer, Builds]:
     server = FakeServer(*endings)
     options = CheckOptions(build=Build.FAST, only=Step.KERNEL)
     compiler = CheckClient(server, Limits(10.0, 1 << 30), options)
@@ -39,9 +39,9 @@ def asked(*endings: Ending) -> tuple[FakeServer, Builds]:
     return server, compiler.builds
 
 
-def test_builds_are_counted_by_what_came_of_them() -> None:
+def test_builds_are_counted_by_outcome() -> None:
     endings = [FAST, fell_back("a"), DIED, LOWERED, STOPPED, fell_back("b"), STOCK]
-    _, builds = asked(*endings, fell_back("b"))
+    _, builds = count_builds(*endings, fell_back("b"))
     assert builds.to_json() == {
         "fast": 2,
         "stopped": 1,
@@ -50,7 +50,7 @@ def test_builds_are_counted_by_what_came_of_them() -> None:
     assert list(builds.to_json()["fallbacks"]) == ["b", "a"]
 
 
-def test_all_parts_of_a_run_count_together() -> None:
+def test_derived_clients_share_one_build_count() -> None:
     server = FakeServer(FAST, FAST)
     compiler = CheckClient(server, Limits(10.0, 1 << 30))
     compiler.with_options(build=Build.FAST).ask(CheckOriginal())
@@ -58,18 +58,18 @@ def test_all_parts_of_a_run_count_together() -> None:
     assert compiler.builds.fast == 2
 
 
-def test_fast_builds_are_given_up_after_some_in_a_row_that_fell_back() -> None:
+def test_fast_builds_are_abandoned_after_consecutive_fallbacks() -> None:
     failures = [fell_back("x")] * (MAX_FALLBACKS_IN_A_ROW - 1)
-    server, builds = asked(*failures, FAST, *failures, LOWERED, STOPPED)
+    server, builds = count_builds(*failures, FAST, *failures, LOWERED, STOPPED)
     assert builds.pay
     assert {request.options.build for request in server.asked} == {Build.FAST}
-    server, builds = asked(*failures, fell_back("x"), STOCK, STOCK)
+    server, builds = count_builds(*failures, fell_back("x"), STOCK, STOCK)
     assert not builds.pay
     words = [request.options.build for request in server.asked]
     assert words == [Build.FAST] * MAX_FALLBACKS_IN_A_ROW + [Build.STOCK] * 2
 
 
-def test_stock_build_is_never_asked_for_one_step_only() -> None:
+def test_stock_build_is_never_limited_to_one_step() -> None:
     server = FakeServer(STOCK)
     options = CheckOptions(build=Build.FAST, only=Step.KERNEL, calls=2)
     compiler = CheckClient(server, Limits(10.0, 1 << 30), options)
@@ -78,7 +78,7 @@ def test_stock_build_is_never_asked_for_one_step_only() -> None:
     assert (asked.build, asked.calls, asked.only) == (Build.STOCK, 2, None)
 
 
-def test_what_was_built_ahead_counts_as_if_it_had_been_asked_in_its_turn() -> None:
+def test_speculative_builds_count_when_their_verdicts_are_used() -> None:
     """Fast builds are given up by then, if it comes after those that were in vain."""
     builds = Builds()
     ahead = [LaterBuilds(builds) for _ in range(MAX_FALLBACKS_IN_A_ROW + 2)]

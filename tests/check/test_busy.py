@@ -13,7 +13,7 @@ from shrinkfx.protocol.tasks import CheckOriginal
 STARVED = Ending("exit", stage="done", seconds=60.0, waited_s=50.0, runnable=12)
 
 
-def said(*endings: Ending) -> list[str]:
+def busy_notes(*endings: Ending) -> list[str]:
     lines: list[str] = []
     busyness = BusyNotice(lines.append, cores=2)
     for ending in endings:
@@ -21,8 +21,8 @@ def said(*endings: Ending) -> list[str]:
     return lines
 
 
-def test_busy_machine_is_told_once() -> None:
-    (line,) = said(STARVED, STARVED)
+def test_busy_machine_is_reported_once() -> None:
+    (line,) = busy_notes(STARVED, STARVED)
     busy = "the machine is busy: 12 runnable processes on 2 cores"
     assert line.startswith(f"{busy}; a check of 60 s waited 50 s for a core;")
 
@@ -36,11 +36,11 @@ def test_busy_machine_is_told_once() -> None:
     ],
     ids=["not much", "not long", "nobody else"],
 )
-def test_machine_that_is_not_busy_is_not_told(ending: Ending) -> None:
-    assert said(ending) == []
+def test_idle_machine_is_not_reported(ending: Ending) -> None:
+    assert busy_notes(ending) == []
 
 
-def test_what_a_busy_machine_does_not_answer_is_no_hang() -> None:
+def test_timeout_on_a_busy_machine_is_unresolved() -> None:
     late = Ending("late", stage="run", seconds=600.0, waited_s=580.0, runnable=40)
     seen = classify_ending(late)
     assert seen.signature is None
@@ -50,6 +50,6 @@ def test_what_a_busy_machine_does_not_answer_is_no_hang() -> None:
     assert seen.own_seconds == pytest.approx(20)
 
 
-def test_limit_by_the_clock_is_many_times_the_other_unless_it_is_given() -> None:
+def test_wall_clock_limit_defaults_to_a_multiple_of_the_timeout() -> None:
     assert Request(CheckOriginal(), timeout_s=60.0).wall_clock_limit_s == 1800
     assert Request(CheckOriginal(), timeout_s=60.0, clock_s=5.0).wall_clock_limit_s == 5

@@ -42,15 +42,15 @@ class Program:
         return Baseline(found, 1.0, False, 2.0)
 
 
-def asked(program: Program, then: Ending = PASSES) -> tuple[Baseline, list[str]]:
+def run_baseline(program: Program, then: Ending = PASSES) -> tuple[Baseline, list[str]]:
     said: list[str] = []
     client = CheckClient(FakeServer(then), Limits(10.0, 1 << 30))
     return baseline_with_either(program.see, client, said.append), said
 
 
-def test_what_fails_without_the_allocator_is_searched_without() -> None:
+def test_failure_without_the_caching_allocator_sets_no_variable() -> None:
     program = Program(without=ILLEGAL, with_it=None)
-    found, said = asked(program)
+    found, said = run_baseline(program)
     assert (found.target, found.environment) == (ILLEGAL, {})
     assert program.seen == [{}]
     assert said[-1].endswith(
@@ -58,17 +58,17 @@ def test_what_fails_without_the_allocator_is_searched_without() -> None:
     )
 
 
-def test_what_it_does_with_the_allocator_is_told() -> None:
-    _, said = asked(Program(ILLEGAL, ILLEGAL), DIES)
+def test_outcome_with_the_caching_allocator_is_reported() -> None:
+    _, said = run_baseline(Program(ILLEGAL, ILLEGAL), DIES)
     assert (
         "with the allocator: exception in run: RuntimeError: CUDA error: oh no"
         in said[-1]
     )
 
 
-def test_what_needs_the_allocator_is_searched_with_it() -> None:
+def test_failure_only_with_the_caching_allocator_sets_the_variable() -> None:
     program = Program(without=None, with_it=ILLEGAL)
-    found, said = asked(program)
+    found, said = run_baseline(program)
     assert found.environment == {NO_CACHING: ""}
     assert program.seen == [{}, {NO_CACHING: ""}]
     assert (
@@ -77,14 +77,14 @@ def test_what_needs_the_allocator_is_searched_with_it() -> None:
     ) in said[-1]
 
 
-def test_no_kernel_runs_where_it_does_not_compile() -> None:
-    _, said = asked(Program(REFUSED, REFUSED))
+def test_compile_error_is_not_tried_with_the_caching_allocator() -> None:
+    _, said = run_baseline(Program(REFUSED, REFUSED))
     assert len(said) == 1
 
 
-def test_what_fails_with_neither_is_said_of_both() -> None:
+def test_error_lists_the_outcomes_with_and_without_the_caching_allocator() -> None:
     with pytest.raises(NotReproducible) as caught:
-        asked(Program(None, None))
+        run_baseline(Program(None, None))
     error = caught.value
     assert error.runs == 6
     assert error.seconds == 3.0
@@ -96,6 +96,6 @@ def test_what_fails_with_neither_is_said_of_both() -> None:
 
 
 @pytest.mark.parametrize("value", ["1", "0", ""])
-def test_variable_counts_by_being_set(value: str) -> None:
+def test_allocator_variable_counts_with_any_value(value: str) -> None:
     assert is_allocator_chosen({}, {NO_CACHING: value})
     assert not is_allocator_chosen({}, {"CUDA_LAUNCH_BLOCKING": value})

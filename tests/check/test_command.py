@@ -68,7 +68,9 @@ def compiler(server: Saves) -> CheckClient:
         (Ending("exit", 1, "run", MISSING), Outcome.INVALID),
     ],
 )
-def test_command_answers_by_its_exit_status(ending: Ending, outcome: Outcome) -> None:
+def test_exit_status_of_the_command_decides_the_verdict(
+    ending: Ending, outcome: Outcome
+) -> None:
     server = Saves(ending)
     verdict = CommandOracle(compiler(server), COMMAND).check(CANDIDATE)
     assert verdict.outcome is outcome
@@ -80,7 +82,7 @@ def test_command_answers_by_its_exit_status(ending: Ending, outcome: Outcome) ->
     assert not Path(paths[0]).exists()
 
 
-def test_time_of_saving_counts() -> None:
+def test_time_to_save_the_candidate_counts() -> None:
     verdict = CommandOracle(compiler(Saves(exits(0))), COMMAND).check(CANDIDATE)
     assert verdict.observation.seconds == 3.0
     assert verdict.observation.own_seconds == 2.25
@@ -94,7 +96,7 @@ def test_time_of_saving_counts() -> None:
         (Ending("timeout", stage="eager"), Outcome.UNRESOLVED),
     ],
 )
-def test_command_is_not_asked_about_what_is_no_program(
+def test_command_is_not_run_on_an_invalid_candidate(
     saved: Ending, outcome: Outcome
 ) -> None:
     server = Saves(save=lambda request: saved)
@@ -102,7 +104,7 @@ def test_command_is_not_asked_about_what_is_no_program(
     assert [type(request.task) for request in server.asked] == [SaveCandidate]
 
 
-def test_original_must_fail_every_time(tmp_path: Path) -> None:
+def test_input_program_must_fail_in_every_run(tmp_path: Path) -> None:
     server = Saves(exits(0), exits(1), exits(0))
     model = tmp_path / "model.pt2"
     with pytest.raises(NotReproducible) as caught:
@@ -111,7 +113,7 @@ def test_original_must_fail_every_time(tmp_path: Path) -> None:
     assert f"./fails.sh --quiet {model}" in str(caught.value)
 
 
-def test_original_that_fails_tells_how_long_that_takes() -> None:
+def test_own_time_of_the_failing_input_program_is_returned() -> None:
     server = Saves(*[exits(0)] * 3)
     own_seconds = require_command_failure(
         COMMAND, compiler(server), Path("m.pt2"), None
@@ -120,7 +122,9 @@ def test_original_that_fails_tells_how_long_that_takes() -> None:
 
 
 @pytest.mark.parametrize(("left", "runs"), [(100.0, 3), (7.0, 1), (8.0, 2)])
-def test_original_is_run_once_where_minutes_are_short(left: float, runs: int) -> None:
+def test_short_time_limit_reduces_the_runs_of_the_input_program(
+    left: float, runs: int
+) -> None:
     """Four seconds are kept after a run of two."""
 
     class Clocked(Saves):
@@ -136,13 +140,13 @@ def test_original_is_run_once_where_minutes_are_short(left: float, runs: int) ->
 
 
 @pytest.mark.parametrize("text", ["./fails.sh", "./fails.sh '{}", ""])
-def test_command_line_that_cannot_work_is_refused(text: str) -> None:
+def test_invalid_command_line_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="--check"):
         Command.parse(text)
 
 
 @pytest.mark.torch
-def test_what_a_command_leaves_that_is_killed_goes_with_its_check(
+def test_temporary_files_of_a_killed_command_are_removed(
     tmp_path: Path,
 ) -> None:
     """A compiler removes its temporary files at its end, not when it is killed."""

@@ -51,7 +51,7 @@ def over(worker: Worker) -> FakeTensors:
     return FakeTensors(CheckClient(worker, Limits(10.0, 1 << 30)))
 
 
-def test_what_was_asked_ahead_is_not_asked_again() -> None:
+def test_speculative_query_is_not_repeated() -> None:
     worker = Worker()
     fitter = over(worker)
     assert fitter.ahead().fit(START, [ZERO]) == [ZERO]
@@ -65,7 +65,7 @@ def test_what_was_asked_ahead_is_not_asked_again() -> None:
 @pytest.mark.parametrize(
     "trouble", [Ending("signal", 9), WorkerError("it died"), OSError("no memory")]
 )
-def test_what_has_no_answer_ahead_is_asked_anew(trouble: Ending | Exception) -> None:
+def test_failed_speculative_query_is_repeated(trouble: Ending | Exception) -> None:
     worker = Worker([trouble])
     fitter = over(worker)
     with pytest.raises(SpeculationError):
@@ -75,7 +75,7 @@ def test_what_has_no_answer_ahead_is_asked_anew(trouble: Ending | Exception) -> 
     assert fitter.refused == ""
 
 
-def test_what_has_no_answer_in_its_turn_is_told() -> None:
+def test_failed_query_is_reported() -> None:
     fitter = over(Worker([Ending("signal", 9)]))
     assert fitter.fit(START, [ZERO]) == [None]
     assert "signal 9" in fitter.refused

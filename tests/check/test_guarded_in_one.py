@@ -50,7 +50,7 @@ def seen(
     return find_guarded_baseline(*asked), in_one
 
 
-def test_overrun_is_seen_guarded_and_run_on_from_one_package() -> None:
+def test_out_of_bounds_access_is_found_with_one_package() -> None:
     program = Program(FAULT, WRONG)
     found, in_one = seen(program)
     assert found is not None
@@ -69,7 +69,7 @@ def test_overrun_is_seen_guarded_and_run_on_from_one_package() -> None:
     assert in_one.verdict(base.target, checks) is not None
 
 
-def test_what_guard_pages_tell_needs_no_new_interpreter() -> None:
+def test_guard_page_finding_needs_no_fresh_interpreter() -> None:
     """A signal by itself does: a fork may be why."""
     for ending, until, fresh in ((FAULT, "ima", 0), (CRASHES, "crash", 1)):
         program = Program(ending, ending)
@@ -82,7 +82,7 @@ def test_what_guard_pages_tell_needs_no_new_interpreter() -> None:
         assert len(alike) == looked + ENOUGH + with_inputs_checked
 
 
-def test_buffers_that_are_not_reused_have_a_package_of_their_own() -> None:
+def test_build_without_buffer_reuse_has_a_separate_package() -> None:
     program = Program(WRONG, WRONG, FAULT)
     found, _ = seen(program)
     assert found is not None
@@ -96,13 +96,15 @@ def test_buffers_that_are_not_reused_have_a_package_of_their_own() -> None:
     "program",
     [Program(PASSES, PASSES, PASSES), Program(EAGER_FAULTS, FAULT, EAGER_FAULTS)],
 )
-def test_what_no_guard_pages_show_is_left_to_the_stock_build(program: Program) -> None:
+def test_failure_unseen_with_guard_pages_is_left_to_the_stock_build(
+    program: Program,
+) -> None:
     found, in_one = seen(program)
     assert found is None
     assert in_one.seen is None
 
 
-def test_limit_of_a_check_is_that_of_compiling() -> None:
+def test_baseline_seconds_are_those_of_the_compilation() -> None:
     """Runs of what is compiled are shorter by far."""
     compiled = Ending("signal", FAULT.code, "run", seconds=40.0, log=FAULT.log)
     program = Program(FAULT, compiled)
@@ -112,7 +114,7 @@ def test_limit_of_a_check_is_that_of_compiling() -> None:
 
 
 @pytest.mark.parametrize("functional", [True, False])
-def test_package_that_guard_pages_were_tried_on_is_run_on(
+def test_package_tried_with_guard_pages_is_reused(
     tmp_path: Path, functional: bool
 ) -> None:
     worker = Worker(tmp_path, CRASHES, functional=functional)

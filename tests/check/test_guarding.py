@@ -52,7 +52,7 @@ def under(side: str, *, reused: bool) -> Callable[[Arguments], Ending]:
     return answer
 
 
-def test_silent_overrun_is_found_with_the_programs_own_settings() -> None:
+def test_silent_out_of_bounds_access_is_found_without_other_settings() -> None:
     server = FakeServer(under(Guard.AFTER, reused=True))
     guarding, notes = found(server)
     assert (guarding.pages, guarding.inductor) == (Guard.AFTER, {})
@@ -65,14 +65,14 @@ def test_silent_overrun_is_found_with_the_programs_own_settings() -> None:
     ("side", "reused"),
     [(Guard.AFTER, False), (Guard.BEFORE, True), (Guard.BEFORE, False)],
 )
-def test_other_guard_pages_are_tried_in_turn(side: Guard, reused: bool) -> None:
+def test_guard_page_settings_are_tried_in_turn(side: Guard, reused: bool) -> None:
     guarding, _ = found(FakeServer(under(side, reused=reused)))
     assert guarding.pages == side
     no_reuse = guarding.inductor
     assert no_reuse.get("allow_buffer_reuse", True) == reused
 
 
-def test_code_is_compiled_once_with_each_setting_of_reuse() -> None:
+def test_code_is_compiled_once_per_buffer_reuse_setting() -> None:
     server = FakeServer(lambda _: PASSES)
     guarding, notes = found(server)
     assert guarding == Guarding(without_guards=guarding.without_guards)
@@ -83,7 +83,7 @@ def test_code_is_compiled_once_with_each_setting_of_reuse() -> None:
     assert all(a["package"] == packages["inductor" in a] for a in server.arguments)
 
 
-def test_program_that_fails_without_them_keeps_its_code() -> None:
+def test_program_that_fails_without_guard_pages_keeps_buffer_reuse() -> None:
     """What changes that is for failures which are silent with it."""
     always = FakeServer(lambda _: FAULT)
     guarding, _ = found(always)
@@ -96,12 +96,12 @@ def test_program_that_fails_without_them_keeps_its_code() -> None:
     assert "do not show the failure: continuing without guard pages" in notes[-1]
 
 
-def test_failure_of_some_runs_is_not_steady() -> None:
+def test_flaky_failure_with_guard_pages_is_not_steady() -> None:
     endings = iter([FAULT, WRONG, FAULT, FAULT])
     assert not found(FakeServer(lambda _: next(endings)))[0].steady
 
 
-def test_fault_of_eager_itself_is_no_failure_of_the_compiler() -> None:
+def test_out_of_bounds_access_of_eager_rejects_guard_pages() -> None:
     def answer(arguments: Arguments) -> Ending:
         return EAGER_FAULTS if "guard_pages" in arguments else WRONG
 
@@ -121,7 +121,7 @@ SPOILED = Ending(
 )
 
 
-def test_on_a_gpu_it_is_said_what_tensors_lie_between() -> None:
+def test_note_names_the_red_zones_used_on_a_gpu() -> None:
     """And weights are PyTorch's where its allocator is to have them."""
 
     def answer(asked: Arguments) -> Ending:
@@ -141,7 +141,7 @@ def test_on_a_gpu_it_is_said_what_tensors_lie_between() -> None:
     )
 
 
-def test_on_a_gpu_what_is_run_between_guard_pages_is_compiled_between_them() -> None:
+def test_guarded_gpu_runs_have_a_separate_package() -> None:
     """Kernels are timed during compilation, and so a search's candidates are."""
     server = FakeServer(lambda asked: FAULT if "guard_pages" in asked else WRONG)
     client = CheckClient(server, Limits(10.0, 1 << 30))
@@ -169,7 +169,7 @@ NO_DEVICE = Ending("exit", 1, "start", log="========= Error: Device not supporte
         (NO_DEVICE, "Device not supported"),
     ],
 )
-def test_tool_of_compute_sanitizer_looks_on_in_every_check(
+def test_compute_sanitizer_is_used_in_every_check_if_supported(
     seen: Ending, shows: str
 ) -> None:
     """If it can: else the run goes on without, and it is said why."""
@@ -183,12 +183,12 @@ def test_tool_of_compute_sanitizer_looks_on_in_every_check(
     assert guarding.apply_to(CheckOptions()).guard_pages is guarding.pages
 
 
-def test_other_failure_is_not_taken_for_the_one_asked_for() -> None:
+def test_different_failure_with_guard_pages_is_not_the_requested_failure() -> None:
     assert found(FakeServer(lambda _: WRONG), "ima")[0].pages is Guard.OFF
     assert found(FakeServer(lambda _: WRONG), "nan")[0].pages is Guard.AFTER
 
 
-def test_plain_runs_compile_once_and_have_no_guard_pages() -> None:
+def test_unguarded_runs_share_one_compilation() -> None:
     server = FakeServer(lambda _: WRONG)
     compiler = CheckClient(
         server, Limits(10.0, 1 << 30), CheckOptions(guard_pages=Guard.AFTER)
@@ -216,9 +216,7 @@ def timed(
     return found, server
 
 
-def test_program_is_not_compiled_again_for_guard_pages_where_minutes_are_short() -> (
-    None
-):
+def test_short_time_limit_skips_builds_without_buffer_reuse() -> None:
     guarding, server = timed(Minutes(180.0))
     assert not any(request.options.inductor for request in server.asked)
     assert guarding.without_guards == "nan in compare: wrong (1 of 1 runs)"
@@ -228,14 +226,14 @@ def test_program_is_not_compiled_again_for_guard_pages_where_minutes_are_short()
     assert len(server.asked) == 7
 
 
-def test_one_run_without_pages_does_not_tell_that_all_fail() -> None:
+def test_single_unguarded_run_does_not_count_as_steady() -> None:
     guarding, _ = timed(Minutes(100.0), "nan")
     assert guarding.name == "after each tensor"
     assert not guarding.steady
     assert timed(Minutes(), "nan")[0].steady
 
 
-def test_setting_that_runs_past_its_share_of_the_minutes_is_not_the_end() -> None:
+def test_guard_page_setting_that_exceeds_its_time_share_is_skipped() -> None:
     notes: list[str] = []
     minutes = Minutes(600.0)
     guarding, server = timed(minutes, guarded_s=590.0, note=notes.append)
@@ -255,12 +253,12 @@ def test_setting_that_runs_past_its_share_of_the_minutes_is_not_the_end() -> Non
     assert notes[-1].startswith("the guard pages tried so far do not show the failure")
 
 
-def test_failure_that_shows_within_a_share_is_found() -> None:
+def test_guard_page_failure_within_the_time_share_is_found() -> None:
     guarding, _ = timed(Minutes(600.0), "nan", guarded_s=100.0)
     assert guarding.name == "after each tensor"
 
 
-def test_minutes_that_end_while_guard_pages_are_tried_leave_what_was_seen() -> None:
+def test_time_limit_during_guard_pages_keeps_the_unguarded_outcome() -> None:
     """By then the server may take no further question at all."""
 
     class Spent(FakeServer):
@@ -273,7 +271,7 @@ def test_minutes_that_end_while_guard_pages_are_tried_leave_what_was_seen() -> N
     assert guarding == Guarding(without_guards="nan in compare: wrong (3 of 3 runs)")
 
 
-def test_plain_run_that_takes_longer_than_the_first_is_left_at_its_share() -> None:
+def test_unguarded_run_that_exceeds_its_time_share_is_not_counted() -> None:
     minutes = Minutes(400.0)
     server = TimedServer(WRONG, compile_s=40.0, run_s=350.0, minutes=minutes)
     server.guarded_s = 2.0
@@ -283,6 +281,6 @@ def test_plain_run_that_takes_longer_than_the_first_is_left_at_its_share() -> No
     assert (guarding.name, guarding.steady) == ("after each tensor", False)
 
 
-def test_minutes_that_end_in_the_first_run_end_the_run() -> None:
+def test_time_limit_in_the_first_run_ends_the_baseline() -> None:
     with pytest.raises(BudgetExhausted):
         timed(Minutes(30.0))

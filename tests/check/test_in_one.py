@@ -42,7 +42,7 @@ def seen_in_one(
     return find_whole_candidate_baseline(*asked), in_one, server
 
 
-def test_wrong_result_is_compiled_once_and_run_on() -> None:
+def test_mismatch_is_compiled_once_and_rerun() -> None:
     base, in_one, server = seen_in_one(DIFFERS)
     assert base is not None
     assert (base.target.kind, base.rate) == (Kind.MISMATCH, 1.0)
@@ -58,7 +58,7 @@ def test_wrong_result_is_compiled_once_and_run_on() -> None:
     assert verdict.reproduced
 
 
-def test_failure_to_compile_is_seen_in_two_processes() -> None:
+def test_compile_error_is_confirmed_in_two_processes() -> None:
     base, _, server = seen_in_one(RAISES)
     assert base is not None
     assert len(server.asked) == 2
@@ -73,7 +73,7 @@ def test_failure_to_compile_is_seen_in_two_processes() -> None:
         ([DIFFERS, PASSES, DIFFERS], None),
     ],
 )
-def test_anything_else_is_left_to_the_stock_build(
+def test_unconfirmed_failure_is_left_to_the_stock_build(
     told: list[Ending], until: str | None
 ) -> None:
     base, _, server = seen_in_one(*told, until=until)
@@ -81,7 +81,7 @@ def test_anything_else_is_left_to_the_stock_build(
     assert not any(request.fresh for request in server.asked)
 
 
-def test_first_run_answers_for_what_it_was_asked() -> None:
+def test_first_run_gives_a_verdict_only_for_the_same_query() -> None:
     _, in_one, _ = seen_in_one(CRASHES)
     assert in_one.verdict(CRASH, CheckOptions()) is not None
     assert in_one.verdict(MISMATCH, CheckOptions()) is None
@@ -100,14 +100,14 @@ class Worker(FakeServer):
         skeleton.write_text(json.dumps(WHOLE.skeleton.to_json()))
         said = replace(DESCRIPTION, skeleton=str(skeleton), functional=functional)
 
-        def told(asked: Arguments) -> Ending:
+        def answer(asked: Arguments) -> Ending:
             if len(self.asked) == 1:
                 return Ending("exit", stage="done", answer=said)
             if left := self.asked[-1].options.evidence:
                 Path(left).write_text(TRACES.to_line())
             return ending
 
-        super().__init__(told)
+        super().__init__(answer)
 
     def suspects(self, folder: Path, **options: Any) -> list[str]:
         """See it fail; name the operators that may be why."""
@@ -135,7 +135,7 @@ def test_functional_program_is_compiled_once_before_the_search(tmp_path: Path) -
     assert worker.compiled == ["CheckCandidate with evidence", "CheckCandidate"]
 
 
-def test_evidence_is_kept_where_the_stock_build_is_asked(tmp_path: Path) -> None:
+def test_evidence_is_kept_if_the_stock_build_follows(tmp_path: Path) -> None:
     worker = Worker(tmp_path, CRASHES, functional=True)
     worker.suspects(tmp_path)
     assert worker.compiled[:2] == ["CheckCandidate with evidence", "CheckOriginal"]
@@ -150,7 +150,7 @@ def test_evidence_is_kept_where_the_stock_build_is_asked(tmp_path: Path) -> None
         (True, {"baseline_runs": 1}),
     ],
 )
-def test_file_as_it_is_comes_first_elsewhere(
+def test_input_program_is_compiled_first_in_other_cases(
     tmp_path: Path, functional: bool, options: dict[str, Any]
 ) -> None:
     worker = Worker(tmp_path, RAISES, functional=functional)

@@ -92,7 +92,7 @@ class House:
 SOME = whole(chain("x", "relu"))
 
 
-def said(question: ForkQuery) -> str:
+def reason_of(question: ForkQuery) -> str:
     return question.result().observation.unresolved
 
 
@@ -121,7 +121,7 @@ def _open_house(vices: Path, marked: Marked) -> Iterator[Open]:
 
 
 @processes
-def test_two_questions_are_under_way_at_once_beside_the_server(
+def test_two_queries_run_at_once_next_to_the_server(
     open_house: Open, tmp_path: Path, survivors: Survivors
 ) -> None:
     house, (a, b) = open_house(), (str(tmp_path / name) for name in "ab")
@@ -131,7 +131,7 @@ def test_two_questions_are_under_way_at_once_beside_the_server(
     assert house.server.ask(request_of("echo", word="I")).answer == Unresolved("I")
     assert house.server.ask(request_of("segfault")).how == "signal"
     two = house.begin("meet", mine=b, other=a)
-    assert (said(one), said(two)) == ("met", "met")
+    assert (reason_of(one), reason_of(two)) == ("met", "met")
     assert one.done()
     house.forks.close()
     house.forks.close()
@@ -141,10 +141,10 @@ def test_two_questions_are_under_way_at_once_beside_the_server(
 
 
 @processes
-def test_third_question_waits_for_a_free_fork(open_house: Open) -> None:
+def test_third_query_waits_for_a_free_fork(open_house: Open) -> None:
     house = open_house()
     questions = [house.begin("echo", word=str(n)) for n in range(6)]
-    assert [said(question) for question in questions] == list("012345")
+    assert [reason_of(question) for question in questions] == list("012345")
     house.forks.wait_for_all()
     folders = list(house.server.directory.glob("fork-*"))
     assert 1 <= len(folders) <= 2
@@ -159,10 +159,10 @@ def test_forks_are_spread_over_the_gpus(open_house: Open, tmp_path: Path) -> Non
     pairs = zip(places, [*places[-1:] * 3, places[0]], strict=True)
     questions = [house.begin("meet", mine=mine, other=other) for mine, other in pairs]
     assert sorted(question.gpu for question in questions) == [0, 0, 1, 1]
-    assert [said(question) for question in questions] == ["met"] * 4
+    assert [reason_of(question) for question in questions] == ["met"] * 4
 
 
-def test_gpu_that_fewest_forks_use_is_the_next() -> None:
+def test_least_used_gpu_is_chosen_next() -> None:
     assert [choose_least_used_gpu(2, used) for used in ([], [0], [0, 1], [1, 1])] == [
         0,
         1,
@@ -173,7 +173,7 @@ def test_gpu_that_fewest_forks_use_is_the_next() -> None:
 
 
 @processes
-def test_cancelled_question_leaves_nothing_and_its_fork_is_asked_again(
+def test_cancelled_query_leaves_no_process_and_its_fork_is_reused(
     open_house: Open, tmp_path: Path, marked: Marked, wait_for: WaitFor
 ) -> None:
     house, ready = open_house(), tmp_path / "ready"
@@ -186,12 +186,12 @@ def test_cancelled_question_leaves_nothing_and_its_fork_is_asked_again(
     assert time.monotonic() - began < 20
     assert len(marked()) == 2
     hanging.cancel()  # it has ended: the next question is not meant
-    assert said(house.begin("echo", word="next")) == "next"
+    assert reason_of(house.begin("echo", word="next")) == "next"
     assert len(list(house.server.directory.glob("fork-*"))) == 1
 
 
 @processes
-def test_what_a_fork_dies_of_is_asked_again_alone(
+def test_query_that_kills_a_fork_is_repeated_alone(
     open_house: Open, tmp_path: Path, survivors: Survivors
 ) -> None:
     house, deaths = open_house(), tmp_path / "deaths"
@@ -204,16 +204,16 @@ def test_what_a_fork_dies_of_is_asked_again_alone(
     ):
         question.result()
     assert lanes.alone(SOME).observation.unresolved == "survived"
-    assert said(other) == "other"
+    assert reason_of(other) == "other"
     assert house.server.pid == pid
-    assert said(house.begin("echo", word="next")) == "next"
+    assert reason_of(house.begin("echo", word="next")) == "next"
     house.forks.close()
     house.server.close()
     assert survivors() == []
 
 
 @processes
-def test_forks_end_with_their_server_and_the_next_server_has_others(
+def test_forks_end_with_their_server(
     open_house: Open, tmp_path: Path, wait_for: WaitFor
 ) -> None:
     house, ready = open_house(), tmp_path / "ready"
@@ -223,12 +223,12 @@ def test_forks_end_with_their_server_and_the_next_server_has_others(
     wait_for(hanging.done)
     assert house.answer("echo", word="next").observation.unresolved == "next"
     assert (
-        said(house.begin("echo", word="next")) == "next"
+        reason_of(house.begin("echo", word="next")) == "next"
     )  # in a lane of the next server
 
 
 @processes
-def test_memory_is_shared_and_who_wants_more_is_asked_alone(
+def test_query_that_exceeds_its_memory_share_is_repeated_alone(
     open_house: Open,
 ) -> None:
     house = open_house()
@@ -243,7 +243,7 @@ def test_memory_is_shared_and_who_wants_more_is_asked_alone(
 
 
 @processes
-def test_time_of_a_child_is_its_own_however_many_share_its_core(
+def test_timeout_of_a_child_counts_its_own_cpu_time(
     open_house: Open,
 ) -> None:
     house, core = open_house(3), min(os.sched_getaffinity(0))
@@ -277,18 +277,18 @@ class LookingAgain(Asking):
 
 
 @processes
-def test_last_look_of_an_oracle_decides(open_house: Open) -> None:
+def test_repeated_query_decides_the_verdict_after_a_hang(open_house: Open) -> None:
     """What hangs, for a lock of another perhaps, may have an answer the next time."""
     house = open_house()
     client = CheckClient(house.server, Limits(1.0, LIMIT))
     oracle = LookingAgain(client, request_of("hang", timeout_s=1.0), [])
     question = ForkSlots(oracle, house.forks).begin(SOME)
-    assert said(question) == "again"
+    assert reason_of(question) == "again"
     assert [ending.how for ending in oracle.endings] == ["timeout", "exit"]
 
 
 @processes
-def test_ctrl_c_while_waiting_leaves_forks_that_can_be_asked(
+def test_forks_are_usable_after_ctrl_c(
     open_house: Open, tmp_path: Path, marked: Marked, wait_for: WaitFor
 ) -> None:
     house, ready = open_house(), tmp_path / "ready"
@@ -303,11 +303,11 @@ def test_ctrl_c_while_waiting_leaves_forks_that_can_be_asked(
         house.lanes("echo").wait(questions)
     house.forks.cancel()
     assert len(marked()) == 3
-    assert said(house.begin("echo", word="next")) == "next"
+    assert reason_of(house.begin("echo", word="next")) == "next"
 
 
 @processes
-def test_closing_forks_ends_what_they_are_at(
+def test_closing_forks_ends_running_queries(
     open_house: Open, tmp_path: Path, marked: Marked, wait_for: WaitFor
 ) -> None:
     house, ready = open_house(), tmp_path / "ready"
@@ -337,7 +337,7 @@ with Server(command=[sys.executable, vices]) as server:
 
 @processes
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_forks_leave_nothing_where_the_parent_is_killed(
+def test_forks_leave_no_process_if_the_parent_is_killed(
     vices: Path, tmp_path: Path, survivors: Survivors, wait_for: WaitFor, number: int
 ) -> None:
     ready = tmp_path / "ready"
@@ -350,7 +350,7 @@ def test_forks_leave_nothing_where_the_parent_is_killed(
 
 
 @processes
-def test_fork_has_its_folder_where_no_name_of_a_socket_would_fit(
+def test_fork_works_in_a_folder_with_a_path_too_long_for_a_socket(
     open_house: Open, tmp_path: Path
 ) -> None:
     server = open_house().server
@@ -365,7 +365,7 @@ def test_fork_has_its_folder_where_no_name_of_a_socket_would_fit(
 
 
 @processes
-def test_question_that_the_minutes_end_is_asked_by_who_knows_what_that_means(
+def test_query_cut_off_by_the_time_limit_is_repeated_alone(
     open_house: Open,
 ) -> None:
     left = [None, 0.3]
@@ -379,7 +379,7 @@ def test_question_that_the_minutes_end_is_asked_by_who_knows_what_that_means(
 
 
 @processes
-def test_fast_builds_count_once_an_answer_is_wanted(open_house: Open) -> None:
+def test_fast_build_counts_once_its_verdict_is_used(open_house: Open) -> None:
     lanes = open_house().lanes("echo", word="")
     question, unwanted = lanes.begin(SOME), lanes.begin(SOME)
     lanes.forks.wait_for_all()
@@ -394,7 +394,7 @@ def test_fast_builds_count_once_an_answer_is_wanted(open_house: Open) -> None:
 
 
 @processes
-def test_what_a_check_has_waited_for_is_heard_once_its_answer_is_wanted(
+def test_ending_of_a_check_is_reported_once_its_verdict_is_used(
     open_house: Open,
 ) -> None:
     house = open_house()

@@ -53,14 +53,14 @@ def require_nothing_left(server: Server, note: Path) -> None:
     assert not folder_in(note).exists()
 
 
-def test_server_removes_what_a_crash_has_left(vices: Path, note: Path) -> None:
+def test_server_removes_unpacked_files_after_a_crash(vices: Path, note: Path) -> None:
     with Server(command=[sys.executable, str(vices)]) as server:
         ending = server.ask(request_of("unpack_and_die", note=str(note)))
         assert (ending.how, ending.code) == ("signal", signal.SIGABRT)
         require_nothing_left(server, note)
 
 
-def test_server_removes_what_a_hang_has_left(vices: Path, note: Path) -> None:
+def test_server_removes_unpacked_files_after_a_hang(vices: Path, note: Path) -> None:
     asked = request_of("unpack_and_hang", note=str(note), timeout_s=0.5)
     with Server(command=[sys.executable, str(vices)]) as server:
         assert server.ask(asked).how == "timeout"
@@ -90,7 +90,7 @@ def parent(
     parent.wait()
 
 
-def test_nothing_is_left_after_ctrl_c(
+def test_unpacked_files_are_removed_after_ctrl_c(
     parent: subprocess.Popen[bytes], note: Path
 ) -> None:
     parent.send_signal(signal.SIGINT)
@@ -98,7 +98,7 @@ def test_nothing_is_left_after_ctrl_c(
     assert not folder_in(note).exists()
 
 
-def test_server_removes_it_when_its_parent_is_killed(
+def test_server_removes_unpacked_files_if_its_parent_is_killed(
     parent: subprocess.Popen[bytes], note: Path, wait_for: WaitFor
 ) -> None:
     parent.kill()
@@ -106,7 +106,7 @@ def test_server_removes_it_when_its_parent_is_killed(
     wait_for(lambda: not folder_in(note).exists())
 
 
-def test_server_removes_it_when_terminated(
+def test_server_removes_unpacked_files_when_terminated(
     parent: subprocess.Popen[bytes], note: Path, wait_for: WaitFor
 ) -> None:
     os.kill(int(Path(f"{note}-server").read_text()), signal.SIGTERM)
@@ -114,7 +114,7 @@ def test_server_removes_it_when_terminated(
     parent.wait()
 
 
-def test_parent_removes_it_when_its_server_is_killed(
+def test_parent_removes_unpacked_files_if_its_server_is_killed(
     parent: subprocess.Popen[bytes], note: Path
 ) -> None:
     os.kill(int(Path(f"{note}-server").read_text()), signal.SIGKILL)
@@ -122,7 +122,7 @@ def test_parent_removes_it_when_its_server_is_killed(
     assert not folder_in(note).exists()
 
 
-def test_next_run_removes_it_when_both_are_killed(
+def test_next_run_removes_unpacked_files_if_parent_and_server_are_killed(
     parent: subprocess.Popen[bytes], note: Path
 ) -> None:
     server = int(Path(f"{note}-server").read_text())

@@ -44,7 +44,7 @@ def run(*arguments: object) -> subprocess.Popen[bytes]:
     return subprocess.Popen(command, cwd=ROOT)
 
 
-def test_next_run_clears_what_a_run_killed_with_its_server_has_left(
+def test_next_run_removes_processes_and_files_of_a_killed_run(
     vices: Path,
     marked: Callable[[], list[int]],
     survivors: Callable[[], list[str]],
@@ -82,7 +82,7 @@ def has_ended(pid: int) -> bool:
         return True
 
 
-def test_next_run_ends_a_daemon_that_has_emptied_its_environment(
+def test_next_run_ends_a_daemon_with_an_empty_environment(
     vices: Path,
     marked: Callable[[], list[int]],
     wait_for: Callable[[Callable[[], object]], None],
@@ -101,7 +101,7 @@ def test_next_run_ends_a_daemon_that_has_emptied_its_environment(
     wait_for(lambda: has_ended(daemon))
 
 
-def test_folder_of_this_process_is_not_taken_for_abandoned() -> None:
+def test_scratch_folder_of_this_process_is_not_abandoned() -> None:
     root = scratch.root()
     assert root not in list(scratch.remove_abandoned_roots())
     with scratch.make_scratch_folder("package") as folder:
@@ -109,7 +109,7 @@ def test_folder_of_this_process_is_not_taken_for_abandoned() -> None:
     assert not Path(folder).exists()
 
 
-def test_machine_without_a_place_for_temporary_files_says_what_to_set(
+def test_error_without_a_temporary_folder_recommends_tmpdir(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Such is a container whose file system is read-only."""
@@ -124,7 +124,7 @@ def test_machine_without_a_place_for_temporary_files_says_what_to_set(
         scratch.root.__wrapped__()
 
 
-def test_folder_without_a_lock_is_left_alone(
+def test_folder_without_a_lock_is_not_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))

@@ -72,7 +72,7 @@ def run(
 said: list[str] = []
 
 
-def test_first_probe_that_shows_it_is_asked_from_then_on() -> None:
+def test_first_probe_that_shows_the_failure_is_used() -> None:
     server = ByProbe({"hints": [ABROAD_IN_BENCHMARK]})
     base = run(server)
     assert base.probe == Probe.HINTS
@@ -84,7 +84,7 @@ def test_first_probe_that_shows_it_is_asked_from_then_on() -> None:
     assert any("hints" in line and "compile-time benchmark" in line for line in said)
 
 
-def test_fresh_process_is_asked_where_a_probe_dies_without_a_word() -> None:
+def test_crash_of_a_probe_is_confirmed_in_a_fresh_process() -> None:
     died = Ending("signal", signal.SIGSEGV, "compile")
     server = ByProbe({"hints": [died]})
     base = run(server)
@@ -92,7 +92,7 @@ def test_fresh_process_is_asked_where_a_probe_dies_without_a_word() -> None:
     assert [r.fresh for r in server.asked] == [False, False, True, False]
 
 
-def test_all_probes_are_asked_if_that_is_wanted() -> None:
+def test_all_probes_are_run_with_ask_all() -> None:
     said.clear()
     server = ByProbe({"real": [raises(ASSERTS)], "hints": [ABROAD_IN_BENCHMARK]})
     base = run(server, ask_all=True)
@@ -103,7 +103,7 @@ def test_all_probes_are_asked_if_that_is_wanted() -> None:
 
 
 @pytest.mark.parametrize("until", ["compile-error", "hang"])
-def test_probe_that_tells_most_of_a_kind_is_asked_first(until: str) -> None:
+def test_most_informative_probe_for_the_kind_is_run_first(until: str) -> None:
     server = ByProbe({})
     with pytest.raises(NotReproducible):
         run(server, until)
@@ -112,7 +112,7 @@ def test_probe_that_tells_most_of_a_kind_is_asked_first(until: str) -> None:
     assert len(others) == len(Probe) - 1
 
 
-def test_result_says_what_of_it_was_not_seen() -> None:
+def test_baseline_warns_about_unchecked_accesses() -> None:
     assert ABROAD.raised is not None
     error = replace(ABROAD.raised, notes=("k: 40 of 99999",))
     sampled = replace(ABROAD, answer=error)
@@ -121,14 +121,14 @@ def test_result_says_what_of_it_was_not_seen() -> None:
     assert run(ByProbe({"real": [ABROAD], "contract": [UNSEEN]})).warning == ""
 
 
-def test_probe_is_chosen_by_the_kind_that_was_asked_for() -> None:
+def test_probe_is_chosen_by_the_requested_kind() -> None:
     server = ByProbe({"real": [raises(ASSERTS)], "hints": [ABROAD_IN_BENCHMARK]})
     assert run(server, "ima").probe == Probe.HINTS
     assert run(server, "assert").probe == Probe.REAL
     assert run(server, None, "compile-time").probe == Probe.HINTS
 
 
-def test_failure_that_no_probe_shows_is_said_with_what_each_did() -> None:
+def test_error_lists_the_outcome_of_each_probe() -> None:
     server = ByProbe({"real": [UNSUPPORTED], "hints": [ABROAD_IN_BENCHMARK]})
     with pytest.raises(NotReproducible) as caught:
         run(server, "mismatch")
@@ -136,7 +136,7 @@ def test_failure_that_no_probe_shows_is_said_with_what_each_did() -> None:
     assert "--until ima" in str(caught.value)
 
 
-def test_what_passes_is_said_as_narrowly_as_it_was_looked_at() -> None:
+def test_passing_probe_reports_unchecked_accesses() -> None:
     said.clear()
     with pytest.raises(NotReproducible) as caught:
         run(ByProbe({"real": [UNSEEN]}), "ima")
@@ -147,21 +147,21 @@ def test_what_passes_is_said_as_narrowly_as_it_was_looked_at() -> None:
     assert "reduce it on a GPU" in str(caught.value)
 
 
-def test_what_was_seen_whole_is_compared_with_eager() -> None:
+def test_only_a_complete_probe_is_compared_with_eager() -> None:
     with pytest.raises(NotReproducible) as caught:
         run(ByProbe({"real": [PASSES]}), "ima")
     assert str(caught.value).count("the same result as eager") == 1
     assert str(caught.value).count("finds nothing") == 2
 
 
-def test_slowness_of_the_interpreter_is_no_hang_of_the_program() -> None:
+def test_interpreter_timeout_is_not_a_hang_of_the_program() -> None:
     slow = Ending("timeout", stage="run")
     with pytest.raises(NotReproducible, match="timeout in run"):
         run(ByProbe({"real": [slow], "hints": [slow]}))
     assert run(ByProbe({"compile": [slow]}), "hang").target.kind is Kind.HANG
 
 
-def test_code_for_python_that_cannot_be_generated_is_no_failure() -> None:
+def test_python_code_generation_error_is_inconclusive() -> None:
     raised = raises("AssertionError: expected sympy.Symbol", "compile")
     with pytest.raises(NotReproducible, match="inconclusive: Inductor for Python"):
         run(ByProbe({"real": [raised], "contract": [raised]}))
@@ -169,12 +169,12 @@ def test_code_for_python_that_cannot_be_generated_is_no_failure() -> None:
     assert (base.probe, base.target.stage) == (Probe.HINTS, Stage.COMPILE)
 
 
-def test_what_cannot_be_run_is_no_pass() -> None:
+def test_unsupported_program_does_not_pass() -> None:
     with pytest.raises(NotReproducible, match="reduce it on a GPU"):
         run(ByProbe({"real": [UNSUPPORTED]}))
 
 
-def test_finding_that_does_not_show_again_is_no_baseline() -> None:
+def test_unrepeatable_finding_is_not_a_baseline() -> None:
     with pytest.raises(NotReproducible, match="report this"):
         run(ByProbe({"real": [ABROAD, PASSES]}))
 
@@ -183,7 +183,7 @@ def test_finding_that_does_not_show_again_is_no_baseline() -> None:
     ("until", "compiles"),
     [("ima", False), ("assert", False), ("compile-error", True), (None, True)],
 )
-def test_kernels_are_compiled_only_where_that_may_be_the_failure(
+def test_compile_probe_is_run_only_for_kinds_with_compile_errors(
     until: str | None, compiles: bool
 ) -> None:
     server = ByProbe({})
@@ -217,7 +217,7 @@ class Slow(ByProbe):
         return replace(ending, seconds=took)
 
 
-def test_probe_that_takes_most_of_the_minutes_leaves_some_for_the_next() -> None:
+def test_slow_probe_leaves_time_for_the_next_probe() -> None:
     minutes = Minutes(1080.0)
     seconds = {"real": 9000.0, "hints": 9000.0, "contract": 40.0, "compile": 1.0}
     base = run(Slow({"contract": [ABROAD]}, seconds, minutes), minutes=minutes)
@@ -226,7 +226,7 @@ def test_probe_that_takes_most_of_the_minutes_leaves_some_for_the_next() -> None
     assert minutes.kept == 40.0
 
 
-def test_probe_that_was_cut_short_has_shown_no_hang() -> None:
+def test_probe_cut_off_by_the_time_limit_is_not_a_hang() -> None:
     """It is not said to pass either: the minutes were too few to tell."""
     minutes = Minutes(60.0)
     server = Slow({}, dict.fromkeys(Probe, 500.0), minutes)
@@ -243,7 +243,7 @@ def test_probe_that_was_cut_short_has_shown_no_hang() -> None:
         run(Slow({}, dict.fromkeys(Probe, 50.0), minutes), "hang", minutes=minutes)
 
 
-def test_finding_is_not_confirmed_where_minutes_are_short() -> None:
+def test_finding_is_not_confirmed_if_time_is_short() -> None:
     minutes = Minutes(180.0)
     server = Slow({"real": [ABROAD]}, dict.fromkeys(Probe, 70.0), minutes)
     base = run(server, minutes=minutes)
@@ -258,7 +258,7 @@ def test_finding_is_not_confirmed_where_minutes_are_short() -> None:
     assert len(server.asked) == 1
 
 
-def test_minutes_that_end_while_a_finding_is_confirmed_leave_it() -> None:
+def test_time_limit_during_confirmation_keeps_the_finding() -> None:
     class Slower(Slow):
         def ask(self, request: Request) -> Ending:
             self.seconds = dict.fromkeys(Probe, 500.0 if self.asked else 40.0)

@@ -61,7 +61,7 @@ def _deaths(tmp_path: Path) -> Callable[[int], Path]:
     return write
 
 
-def test_what_the_process_died_of_is_asked_again(
+def test_query_that_kills_the_worker_is_repeated(
     start: Start, deaths: Callable[[int], Path], survivors: Survivors
 ) -> None:
     server = start()
@@ -73,7 +73,7 @@ def test_what_the_process_died_of_is_asked_again(
     assert survivors() == []
 
 
-def test_each_task_is_told_before_it_is_begun_in_words(start: Start) -> None:
+def test_task_is_reported_before_it_starts(start: Start) -> None:
     told: list[Task] = []
     server = start(asking=told.append)
     for task in (FindSpace(), CompileOriginal()):
@@ -82,7 +82,7 @@ def test_each_task_is_told_before_it_is_begun_in_words(start: Start) -> None:
     assert all(task.doing for task in Task.__subclasses__())
 
 
-def test_what_it_dies_of_twice_has_no_answer_and_the_next_question_has_one(
+def test_query_that_kills_the_worker_twice_is_unresolved(
     start: Start, deaths: Callable[[int], Path], survivors: Survivors
 ) -> None:
     server = start()
@@ -96,7 +96,7 @@ def test_what_it_dies_of_twice_has_no_answer_and_the_next_question_has_one(
     assert survivors() == []
 
 
-def test_server_that_dies_whatever_it_is_asked_is_given_up(
+def test_worker_that_dies_on_every_query_is_an_error(
     start: Start, deaths: Callable[[int], Path], survivors: Survivors
 ) -> None:
     server, died = start(), deaths(1000)
@@ -110,7 +110,7 @@ def test_server_that_dies_whatever_it_is_asked_is_given_up(
 
 
 @pytest.mark.parametrize("at_work", [False, True])
-def test_first_lowering_that_a_process_has_died_of_is_made_no_more(
+def test_first_lowering_is_skipped_after_it_kills_a_worker(
     start: Start, deaths: Callable[[int], Path], *, at_work: bool
 ) -> None:
     server = start()
@@ -122,7 +122,7 @@ def test_first_lowering_that_a_process_has_died_of_is_made_no_more(
     assert server._setup.first_lowering is not at_work
 
 
-def test_next_process_describes_the_program_as_the_last_one_did(
+def test_restarted_worker_describes_the_program_again(
     start: Start, deaths: Callable[[int], Path], tmp_path: Path
 ) -> None:
     server, calls = start(), tmp_path / "calls"
@@ -132,7 +132,7 @@ def test_next_process_describes_the_program_as_the_last_one_did(
     assert calls.read_text().count("call") == 2
 
 
-def test_server_that_dies_near_the_end_of_the_minutes_does_not_load_past_them(
+def test_restart_does_not_exceed_the_time_limit(
     vices: Path, tmp_path: Path, deaths: Callable[[int], Path], survivors: Survivors
 ) -> None:
     slow, ends = tmp_path / "slow", math.inf
@@ -153,7 +153,7 @@ def test_server_that_dies_near_the_end_of_the_minutes_does_not_load_past_them(
 @pytest.mark.parametrize(
     ("manner", "said"), [("--refuses", "m.pt2: not a zip"), ("--dies", "status 1")]
 )
-def test_server_that_does_not_load_again_is_an_error_until_it_does(
+def test_failed_restart_is_an_error_until_a_restart_succeeds(
     vices: Path, tmp_path: Path, deaths: Callable[[int], Path], manner: str, said: str
 ) -> None:
     broken = tmp_path / "broken"
@@ -180,7 +180,7 @@ exec {serve}
 @pytest.mark.parametrize(
     ("times", "starts"), [("1", 2), ("2", 3), ("2 3", 4), ("2 3 4", 5)]
 )
-def test_server_that_is_killed_while_it_loads_is_started_again(
+def test_worker_killed_while_loading_is_restarted(
     vices: Path,
     tmp_path: Path,
     deaths: Callable[[int], Path],
@@ -197,7 +197,7 @@ def test_server_that_is_killed_while_it_loads_is_started_again(
     assert int(count.read_text()) == starts
 
 
-def test_server_that_is_killed_each_time_it_loads_is_an_error(
+def test_worker_killed_in_every_loading_is_an_error(
     survivors: Survivors,
 ) -> None:
     with pytest.raises(WorkerError, match="SIGKILL while loading") as caught:
@@ -206,7 +206,7 @@ def test_server_that_is_killed_each_time_it_loads_is_an_error(
     assert survivors() == []
 
 
-def test_server_that_finds_no_space_to_begin_anew_says_so_each_time(
+def test_restart_without_disk_space_is_a_storage_error(
     start: Start, deaths: Callable[[int], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object, **__: object) -> None:
@@ -219,7 +219,7 @@ def test_server_that_finds_no_space_to_begin_anew_says_so_each_time(
             server.ask(asked)
 
 
-def test_no_check_outlasts_the_run(start: Start) -> None:
+def test_check_ends_with_the_time_limit_of_the_run(start: Start) -> None:
     left = 600.0
     server = start(seconds_left=lambda: left)
     left = 0.5
@@ -233,13 +233,13 @@ def test_no_check_outlasts_the_run(start: Start) -> None:
 
 
 @pytest.mark.parametrize("vice", ["remove_server_folder", "remove_child_folder"])
-def test_child_whose_folder_is_removed_has_no_answer(start: Start, vice: str) -> None:
+def test_check_with_a_removed_folder_is_inconclusive(start: Start, vice: str) -> None:
     server = start()
     assert server.ask(request(vice)).how == "server"
     assert server.ask(request("echo", word="next")).answer == Unresolved("next")
 
 
-def test_server_without_a_place_to_begin_anew_says_what_was_removed(
+def test_restart_with_a_removed_scratch_folder_is_a_storage_error(
     start: Start, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(scratch, "root", lambda: tmp_path)
@@ -249,18 +249,18 @@ def test_server_without_a_place_to_begin_anew_says_what_was_removed(
         server.ask(request("echo", word=""))
 
 
-def test_server_whose_folder_is_removed_while_it_loads_says_so() -> None:
+def test_folder_removed_while_loading_is_a_storage_error() -> None:
     remove = 'rm -r "$(dirname "$(readlink /proc/$$/fd/2)")"; exit 1'
     with pytest.raises(StorageError, match="the folder was removed during the run"):
         RestartingServer(command=["sh", "-c", remove])
 
 
-def test_answer_of_a_child_that_met_a_full_disk_is_none(start: Start) -> None:
+def test_full_disk_in_a_check_is_a_storage_error(start: Start) -> None:
     with pytest.raises(StorageError, match="disk is full"):
         start().ask(request("fill_the_disk"))
 
 
-def test_disk_is_named_that_a_child_has_met_full(start: Start) -> None:
+def test_storage_error_names_the_file_on_the_full_disk(start: Start) -> None:
     with pytest.raises(StorageError) as full:
         start().ask(request("fill_the_disk", place="/home/me/.cache/x.o"))
     assert full.value.subject == "/home/me/.cache/x.o"
@@ -278,7 +278,7 @@ def test_disk_is_named_that_a_child_has_met_full(start: Start) -> None:
         ),
     ],
 )
-def test_disk_is_read_off_what_a_compiler_says(
+def test_file_on_the_full_disk_is_parsed_from_a_compiler_message(
     start: Start, line: str, place: str
 ) -> None:
     server = start()
@@ -287,7 +287,7 @@ def test_disk_is_read_off_what_a_compiler_says(
     assert full.value.subject == (place or str(server.directory))
 
 
-def test_full_disk_of_temporary_files_may_be_done_without(start: Start) -> None:
+def test_full_temporary_disk_error_recommends_tmpdir(start: Start) -> None:
     server = start()
     place = str(server.directory / "child-1" / "x.o")
     with pytest.raises(StorageError) as full:
@@ -296,9 +296,7 @@ def test_full_disk_of_temporary_files_may_be_done_without(start: Start) -> None:
     assert "set TMPDIR to a folder on a disk with more space" in str(full.value.advice)
 
 
-def test_nothing_goes_on_when_the_folder_of_the_run_is_gone(
-    start: Start, tmp_path: Path
-) -> None:
+def test_removed_output_folder_is_a_storage_error(start: Start, tmp_path: Path) -> None:
     out = tmp_path / "out"
     out.mkdir()
     server = start(folders=(out,))
@@ -310,12 +308,12 @@ def test_nothing_goes_on_when_the_folder_of_the_run_is_gone(
         server.ask(request("echo", word="gone"))
 
 
-def test_nothing_more_is_asked_where_there_is_no_gpu_any_more(start: Start) -> None:
+def test_lost_gpu_is_a_worker_error(start: Start) -> None:
     with pytest.raises(WorkerError, match=r"the GPU is no longer available \("):
         start().ask(request("lose_gpu"))
 
 
-def test_what_would_not_fit_is_told_with_what_it_takes(start: Start) -> None:
+def test_storage_error_states_the_required_space(start: Start) -> None:
     why = "weights in a package take 5.1 GB of disk, and 4.3 GB are free"
     with pytest.raises(StorageError) as full:
         start().ask(request("fill_the_disk", why=f": {why}"))
@@ -323,7 +321,7 @@ def test_what_would_not_fit_is_told_with_what_it_takes(start: Start) -> None:
     assert str(full.value.advice).endswith("or raise --max-disk")
 
 
-def test_nothing_is_believed_of_a_child_that_died_while_the_disk_was_full(
+def test_crash_on_a_full_disk_is_a_storage_error(
     start: Start,
 ) -> None:
     server = start(folders=(Path("/proc"),))  # it never has any space

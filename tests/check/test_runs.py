@@ -40,7 +40,7 @@ def healthy(server: TimedServer, max_runs: int | None = None) -> NotReproducible
     ("compile_s", "run_s", "runs"),
     [(300.0, 7.0, 11), (20.0, 7.0, 5), (0.5, 2.0, 5), (30.0, 0.01, 100)],
 )
-def test_healthy_program_runs_as_long_as_it_was_compiled_from_six_seconds_to_a_minute(
+def test_passing_program_is_run_about_as_long_as_its_compilation(
     compile_s: float, run_s: float, runs: int
 ) -> None:
     told = healthy(TimedServer(PASSES, compile_s=compile_s, run_s=run_s))
@@ -52,34 +52,34 @@ def test_healthy_program_runs_as_long_as_it_was_compiled_from_six_seconds_to_a_m
     assert ("to allow more: --baseline-runs N" in str(told)) is is_bounded
 
 
-def test_runs_are_not_bounded_by_time_where_the_user_says_how_many() -> None:
+def test_runs_are_not_bounded_by_time_with_max_runs() -> None:
     told = healthy(TimedServer(PASSES, compile_s=1.0, run_s=7.0), max_runs=30)
     assert told.runs == 30
     assert "outcome of 30 runs:" in str(told)
 
 
-def test_failure_is_run_until_its_rate_is_known_however_long_that_takes() -> None:
+def test_failing_program_is_run_until_its_rate_is_known() -> None:
     server = TimedServer(CRASHES, compile_s=1.0, run_s=7.0)
     base = seen(server)
     assert base.rate == 1.0
     assert len(server.asked) == ENOUGH + 1
 
 
-def test_failure_that_shows_in_the_time_of_a_healthy_program_is_found() -> None:
+def test_flaky_failure_within_the_time_bound_is_found() -> None:
     some = itertools.cycle([PASSES, PASSES, CRASHES])
     server = TimedServer(PASSES, compile_s=40.0, run_s=7.0, then=some)
     base = seen(server)
     assert base.rate == pytest.approx(1 / 3, abs=0.05)
 
 
-def test_minutes_end_the_runs_of_a_program_that_passes() -> None:
+def test_time_limit_ends_the_runs_of_a_passing_program() -> None:
     server = TimedServer(PASSES, compile_s=20.0, run_s=7.0, minutes=Minutes(75.0))
     told = healthy(server, max_runs=100)
     assert told.runs == 7
     assert "the time limit allowed no more runs; to allow more:" in str(told)
 
 
-def test_minutes_that_are_short_leave_out_what_need_not_be_known() -> None:
+def test_short_time_limit_skips_optional_baseline_runs() -> None:
     """One run is needed; ten, and a look for other causes, are not."""
     minutes = Minutes(180.0)
     notes: list[str] = []
@@ -93,7 +93,7 @@ def test_minutes_that_are_short_leave_out_what_need_not_be_known() -> None:
     assert any("not enough time left" in note for note in notes)
 
 
-def test_minutes_that_are_not_short_change_nothing() -> None:
+def test_sufficient_time_limit_keeps_all_baseline_runs() -> None:
     minutes = Minutes(1800.0)
     server = TimedServer(CRASHES, compile_s=60.0, run_s=5.0, minutes=minutes)
     base = seen(server)
@@ -102,7 +102,7 @@ def test_minutes_that_are_not_short_change_nothing() -> None:
     assert minutes.kept == 60.0
 
 
-def test_runs_that_the_end_of_the_minutes_cuts_short_are_left_out() -> None:
+def test_run_cut_off_by_the_time_limit_is_not_counted() -> None:
     minutes = Minutes(100.0)
 
     class Slower(TimedServer):
@@ -118,7 +118,7 @@ def test_runs_that_the_end_of_the_minutes_cuts_short_are_left_out() -> None:
     assert "1 of 1 runs" in base.warning
 
 
-def test_failure_to_compile_is_seen_once_where_minutes_are_short() -> None:
+def test_short_time_limit_compiles_a_compile_error_once() -> None:
     minutes = Minutes(180.0)
     server = TimedServer(RAISES, compile_s=50.0, run_s=5.0, minutes=minutes)
     base = seen(server)
@@ -126,7 +126,7 @@ def test_failure_to_compile_is_seen_once_where_minutes_are_short() -> None:
     assert len(server.asked) == 1
 
 
-def test_first_run_that_does_not_end_tells_nothing() -> None:
+def test_time_limit_in_the_first_run_raises_budget_exhausted() -> None:
     server = TimedServer(PASSES, compile_s=200.0, run_s=5.0, minutes=Minutes(180.0))
     with pytest.raises(BudgetExhausted):
         seen(server)

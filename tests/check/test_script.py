@@ -65,7 +65,7 @@ def _files(tmp_path: Path) -> list[Path]:
 
 @pytest.mark.torch
 @pytest.mark.parametrize("how", ["fork", "fresh"])
-def test_script_finds_what_lies_beside_it(
+def test_script_imports_modules_from_its_folder(
     runner: ScriptRunner, files: list[Path], how: str
 ) -> None:
     seen = runner.run(files, fresh=how == "fresh")
@@ -74,7 +74,7 @@ def test_script_finds_what_lies_beside_it(
 
 @pytest.mark.torch
 @pytest.mark.parametrize("how", ["fork", "fresh"])
-def test_script_sees_no_settings_of_its_makers_but_folders(
+def test_script_inherits_only_folder_settings(
     runner: ScriptRunner, files: list[Path], how: str
 ) -> None:
     seen = runner.run(files, fresh=how == "fresh")
@@ -96,7 +96,7 @@ actual = compiled()
 
 
 @pytest.mark.torch
-def test_script_with_a_hash_seed_has_it_in_forks_and_begins_anew_else(
+def test_script_with_a_hash_seed_has_the_seed_in_forks_and_fresh_runs(
     tmp_path: Path,
 ) -> None:
     script = tmp_path / "repro.py"
@@ -113,7 +113,7 @@ def test_script_with_a_hash_seed_has_it_in_forks_and_begins_anew_else(
 
 
 @pytest.mark.torch
-def test_script_that_passes_is_counted_as_such(
+def test_passing_script_does_not_count_as_failed(
     runner: ScriptRunner, files: list[Path]
 ) -> None:
     files[0].write_text('print("no longer fails")')
@@ -123,7 +123,7 @@ def test_script_that_passes_is_counted_as_such(
 
 @pytest.mark.torch
 @pytest.mark.parametrize("how", ["fork", "fresh"])
-def test_script_that_came_to_its_end_unchecked_has_passed(
+def test_script_with_exit_status_125_passes(
     runner: ScriptRunner, files: list[Path], how: str
 ) -> None:
     said = "ran to its end; an illegal access need not show: ..."
@@ -133,7 +133,7 @@ def test_script_that_came_to_its_end_unchecked_has_passed(
 
 
 @pytest.mark.torch
-def test_script_that_fails_every_time_is_verified(
+def test_script_that_fails_in_every_run_is_verified(
     runner: ScriptRunner, files: list[Path]
 ) -> None:
     assert runner.run_again(files, ASSERTION) == [True, True]
@@ -155,7 +155,7 @@ actual = compiled()
 
 @pytest.mark.torch
 @pytest.mark.parametrize("how", ["fork", "fresh"])
-def test_script_whose_threads_lost_their_words_is_run_in_one(
+def test_script_without_an_exception_text_is_rerun_in_one_thread(
     runner: ScriptRunner, files: list[Path], how: str
 ) -> None:
     files[0].write_text(THROWS)
@@ -181,7 +181,7 @@ os.environ["AOTI_RUNTIME_CHECK_INPUTS"] = "1"
 
 
 @pytest.mark.torch
-def test_variable_that_is_read_at_import_matters_in_every_run(
+def test_variable_read_at_import_applies_to_every_run(
     runner: ScriptRunner, files: list[Path]
 ) -> None:
     files[0].write_text(SETS)
@@ -190,7 +190,7 @@ def test_variable_that_is_read_at_import_matters_in_every_run(
 
 
 @pytest.mark.torch
-def test_script_has_guard_pages_only_where_it_needs_them(files: list[Path]) -> None:
+def test_script_has_guard_pages_only_on_request(files: list[Path]) -> None:
     files[0].write_text(GUARDED)
     with Server(environment=None, command=GUARDED_WORKER) as server:
         assert server.ready.no_guard_pages == ""
@@ -203,7 +203,7 @@ def test_script_has_guard_pages_only_where_it_needs_them(files: list[Path]) -> N
 
 
 @pytest.mark.torch
-def test_server_without_guard_pages_says_why(
+def test_server_reports_why_guard_pages_are_unavailable(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "file").touch()
@@ -227,8 +227,10 @@ from on_path import VALUE
 HOME_OF_USER = f"lib/python{sys.version_info[0]}.{sys.version_info[1]}/site-packages"
 
 
-@pytest.fixture(name="makers", scope="module")
-def _makers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ScriptRunner]:
+@pytest.fixture(name="runner_with_user_modules", scope="module")
+def _runner_with_user_modules(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[ScriptRunner]:
     """A runner of somebody who has modules of their own wherever Python looks."""
     home = tmp_path_factory.mktemp("home")
     for place, name in [
@@ -251,12 +253,12 @@ def _makers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ScriptRunner]:
 
 @pytest.mark.torch
 @pytest.mark.parametrize("how", ["fork", "fresh"])
-def test_script_finds_no_module_of_its_makers(
-    makers: ScriptRunner, tmp_path: Path, how: str
+def test_script_imports_no_module_of_the_user(
+    runner_with_user_modules: ScriptRunner, tmp_path: Path, how: str
 ) -> None:
     script = tmp_path / "repro.py"
     script.write_text(IMPORTS)
-    seen = makers.run([script], fresh=how == "fresh")
+    seen = runner_with_user_modules.run([script], fresh=how == "fresh")
     assert seen.signature is None
     assert "No module named 'on_path'" in seen.invalid
     path = subprocess.run(
@@ -273,7 +275,7 @@ def test_script_finds_no_module_of_its_makers(
     assert "variables ['PYTHONNOUSERSITE', 'PYTHONUNBUFFERED']" in seen.log
 
 
-def test_places_of_the_maker_stay_where_pytorch_is_only_found_there(
+def test_pythonpath_is_kept_if_torch_is_only_found_there(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     makers = {"PYTHONPATH": "/of/torch", "PYTHONSTARTUP": "/x.py", "PATH": "/bin"}
@@ -283,7 +285,7 @@ def test_places_of_the_maker_stay_where_pytorch_is_only_found_there(
     assert kept == {"PYTHONPATH": "/of/torch", "PATH": "/bin"}
 
 
-def test_runs_of_a_repro_that_uses_files_of_this_machine_do_not_count(
+def test_repro_that_uses_local_files_is_not_verified(
     tmp_path: Path,
 ) -> None:
     failing = Ending("exit", code=1, log="RuntimeError: index out of bounds")
@@ -320,7 +322,7 @@ def answered(
 
 
 @pytest.mark.parametrize("silent", [LATE, KILLED, Ending("cancelled"), Ending("lost")])
-def test_run_of_a_repro_without_an_answer_is_made_once_more(
+def test_inconclusive_verification_run_is_repeated_once(
     tmp_path: Path, silent: Ending
 ) -> None:
     failed, asked, notes = answered(tmp_path, silent, FAILS)
@@ -331,7 +333,7 @@ def test_run_of_a_repro_without_an_answer_is_made_once_more(
     assert (failed, asked, len(notes)) == ([None, True], 3, 2)
 
 
-def test_answers_are_not_asked_for_again(tmp_path: Path) -> None:
+def test_conclusive_verification_run_is_not_repeated(tmp_path: Path) -> None:
     """A repro that hangs, or needs too much memory, has done otherwise itself."""
     for ending in (PASSES, Ending("timeout", stage="run"), Ending("memory")):
         failed, asked, notes = answered(tmp_path, ending)
@@ -341,19 +343,21 @@ def test_answers_are_not_asked_for_again(tmp_path: Path) -> None:
         )
 
 
-def test_what_the_server_has_died_of_twice_is_not_asked_again(tmp_path: Path) -> None:
+def test_verification_run_that_kills_the_server_twice_is_not_repeated(
+    tmp_path: Path,
+) -> None:
     failed, asked, _ = answered(tmp_path, SERVER)
     assert (failed, asked) == ([None, None], 2)
 
 
-def test_run_without_an_answer_is_made_again_only_where_there_is_time(
+def test_inconclusive_run_is_not_repeated_if_time_is_short(
     tmp_path: Path,
 ) -> None:
     failed, asked, _ = answered(tmp_path, LATE, FAILS, left=19.0)
     assert (failed, asked) == ([None], 1)
 
 
-def test_first_run_without_an_answer_is_made_once_more(tmp_path: Path) -> None:
+def test_inconclusive_first_run_is_repeated_once(tmp_path: Path) -> None:
     script = tmp_path / "repro.py"
     script.write_text("def compiled(): ...\nactual = compiled()\n")
     for endings, fails in (
@@ -366,7 +370,7 @@ def test_first_run_without_an_answer_is_made_once_more(tmp_path: Path) -> None:
         assert runner.fails([script], ASSERTION) is fails
 
 
-def test_repro_is_run_again_only_where_there_is_time(tmp_path: Path) -> None:
+def test_repro_is_not_rerun_if_time_is_short(tmp_path: Path) -> None:
     failing = Ending("exit", code=1, log="RuntimeError: index out of bounds")
     failing = replace(failing, seconds=20.0)
     script = tmp_path / "repro.py"
@@ -378,7 +382,7 @@ def test_repro_is_run_again_only_where_there_is_time(tmp_path: Path) -> None:
         assert len(runner.run_again([script], ASSERTION, Minutes(left))) == times
 
 
-def test_script_that_has_failed_in_a_new_interpreter_is_run_in_forks(
+def test_script_that_failed_in_a_fresh_interpreter_is_rerun_in_forks(
     tmp_path: Path,
 ) -> None:
     failing = Ending("exit", code=1, log="RuntimeError: index out of bounds: 0 <= t")
@@ -407,7 +411,7 @@ def test_script_that_has_failed_in_a_new_interpreter_is_run_in_forks(
         ([FAILS, PASSES], False, [(False, Build.FAST), (True, Build.STOCK)]),
     ],
 )
-def test_what_is_not_expected_to_fail_is_tried_as_the_search_builds(
+def test_unlikely_repro_is_tried_with_a_fast_build_first(
     tmp_path: Path,
     endings: list[Ending],
     fails: bool | None,
@@ -426,7 +430,7 @@ def test_what_is_not_expected_to_fail_is_tried_as_the_search_builds(
     assert len(runner.times) == len(ways) - 1, "of runs as a stranger's"
 
 
-def test_script_that_sets_what_a_fork_has_read_is_not_tried_in_one(
+def test_script_that_sets_import_time_variables_is_not_run_in_a_fork(
     tmp_path: Path,
 ) -> None:
     script, server = tmp_path / "repro.py", FakeServer(PASSES)
@@ -442,7 +446,7 @@ def test_script_that_sets_what_a_fork_has_read_is_not_tried_in_one(
 @pytest.mark.parametrize(
     ("ending", "seems_to"), [(PASSES, False), (KILLED, None), (FAILS, True)]
 )
-def test_question_whether_a_script_seems_to_fail_is_no_run_of_a_repro(
+def test_seems_to_fail_does_not_count_as_a_verification_run(
     tmp_path: Path, ending: Ending, seems_to: bool | None
 ) -> None:
     script, server = tmp_path / "repro.py", FakeServer(ending)
@@ -478,7 +482,7 @@ HANG = Signature(Kind.HANG, Stage.RUN)
         (100.0, [IN_RUN], HANG, [100.0] * 3),
     ],
 )
-def test_script_that_is_ended_while_it_compiles_has_more_time(
+def test_script_that_times_out_while_compiling_is_rerun_with_more_time(
     tmp_path: Path,
     timeout_s: float,
     endings: list[Ending],
@@ -496,7 +500,9 @@ def test_script_that_is_ended_while_it_compiles_has_more_time(
     assert len([note for note in notes if "with 60 s" in note]) == len(limits) - 3
 
 
-def test_script_that_compiles_for_longer_still_has_not_failed(tmp_path: Path) -> None:
+def test_script_that_times_out_twice_while_compiling_has_not_failed(
+    tmp_path: Path,
+) -> None:
     script = tmp_path / "repro.py"
     script.write_text(COMPILES)
     server = FakeServer(IN_COMPILE)
@@ -505,7 +511,7 @@ def test_script_that_compiles_for_longer_still_has_not_failed(tmp_path: Path) ->
     assert [request.timeout_s for request in server.asked] == [10.0, 60.0]
 
 
-def test_independent_runs_are_in_new_interpreters_with_other_environments(
+def test_independent_runs_use_fresh_interpreters_and_paddings(
     tmp_path: Path,
 ) -> None:
     server = FakeServer(FAILS)
@@ -519,7 +525,7 @@ def test_independent_runs_are_in_new_interpreters_with_other_environments(
 
 
 @pytest.mark.parametrize(("measures_rate", "runs"), [(False, 2), (True, 4)])
-def test_run_that_passes_ends_independent_runs_unless_they_are_counted(
+def test_passing_run_ends_independent_runs_unless_the_rate_is_measured(
     tmp_path: Path, measures_rate: bool, runs: int
 ) -> None:
     runner = ScriptRunner(
@@ -535,7 +541,7 @@ def test_run_that_passes_ends_independent_runs_unless_they_are_counted(
 
 
 @pytest.mark.torch
-def test_padding_makes_the_environment_of_a_new_interpreter_larger(
+def test_padding_enlarges_the_environment_of_a_fresh_interpreter(
     tmp_path: Path,
 ) -> None:
     script = tmp_path / "repro.py"

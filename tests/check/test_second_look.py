@@ -52,7 +52,7 @@ REQUEST = Request(CheckOriginal())
 
 
 @pytest.mark.parametrize("log", [LOST, ANOTHER, ANOTHER + LOST])
-def test_words_come_from_one_thread_and_both_runs_are_paid_for(log: str) -> None:
+def test_lost_exception_text_is_recovered_in_a_single_threaded_run(log: str) -> None:
     server = Threads(aborted(log), aborted(SAID))
     ending = retry.ask_with_retry(server.ask, REQUEST)
     assert BOUNDS.admits(classify_ending(ending).signature)
@@ -70,7 +70,7 @@ def test_words_come_from_one_thread_and_both_runs_are_paid_for(log: str) -> None
         Ending("exit", 1, "run", log=LOST),
     ],
 )
-def test_what_is_kept_of_each_thread_or_is_no_such_death_is_not_asked_again(
+def test_crash_with_a_clear_cause_is_not_rerun_single_threaded(
     many: Ending,
 ) -> None:
     server = Threads(many, aborted(ANOTHER))
@@ -90,14 +90,14 @@ def test_what_is_kept_of_each_thread_or_is_no_such_death_is_not_asked_again(
         Ending("exit", 0, "run", Raised("RuntimeError", SAID)),
     ],
 )
-def test_one_thread_that_does_something_else_tells_nothing(one: Ending) -> None:
+def test_single_threaded_run_with_a_different_outcome_is_ignored(one: Ending) -> None:
     server = Threads(aborted(LOST), one)
     found = classify_ending(retry.ask_with_retry(server.ask, REQUEST)).signature
     assert found is not None
     assert (found.kind, found.detail) == (Kind.CRASH, NO_EXCEPTION_TEXT)
 
 
-def test_check_looks_again_with_the_same_options() -> None:
+def test_single_threaded_rerun_uses_the_same_options() -> None:
     server = Threads(aborted(LOST), aborted(SAID))
     compiler = CheckClient(server, Limits(60.0, 1 << 30), CheckOptions(package="p.pt2"))
     assert BOUNDS.admits(compiler.run_input_program()[0].signature)
@@ -117,13 +117,13 @@ def _run(tmp_path: Path) -> Callable[..., Signature | None]:
     return run
 
 
-def test_script_that_lost_its_words_is_looked_at_again(
+def test_script_without_an_exception_text_is_rerun_single_threaded(
     run: Callable[..., Signature | None],
 ) -> None:
     assert BOUNDS.admits(run(Threads(aborted(LOST), aborted(SAID))))
 
 
-def test_script_whose_threads_throw_different_things_is_what_one_thread_throws(
+def test_script_with_several_exceptions_is_classified_single_threaded(
     run: Callable[..., Signature | None],
 ) -> None:
     server = Threads(aborted(ANOTHER), aborted(SAID))
@@ -131,14 +131,14 @@ def test_script_whose_threads_throw_different_things_is_what_one_thread_throws(
     assert not BOUNDS.admits(run(server))
 
 
-def test_script_that_fails_otherwise_in_one_thread_too_stays_another(
+def test_script_that_fails_differently_single_threaded_is_not_the_target(
     run: Callable[..., Signature | None],
 ) -> None:
     for one in (aborted(ANOTHER), aborted(LOST), Ending("exit", 0, "done")):
         assert not BOUNDS.admits(run(Threads(aborted(ANOTHER), one), BOUNDS))
 
 
-def test_script_that_fails_as_it_should_runs_once(
+def test_script_with_the_target_failure_runs_once(
     run: Callable[..., Signature | None],
 ) -> None:
     server = Threads(aborted(SAID), aborted(ANOTHER))
@@ -169,7 +169,7 @@ def asking(*endings: Ending, side: Guard = Guard.OFF) -> tuple[FakeServer, Check
         (HANGS, Outcome.UNRESOLVED),
     ],
 )
-def test_hang_of_what_may_have_overrun_the_heap_is_asked_once_more(
+def test_hang_after_a_possible_heap_overrun_is_queried_twice(
     then: Ending, outcome: Outcome
 ) -> None:
     server, client = asking(HANGS, then, PASSES)
@@ -191,7 +191,7 @@ def test_hang_of_what_may_have_overrun_the_heap_is_asked_once_more(
         (Signature(Kind.HANG, Stage.RUN), HANGS, Guard.OFF),
     ],
 )
-def test_other_hangs_are_what_they_are(
+def test_hang_without_a_possible_heap_overrun_is_queried_once(
     target: Signature, ending: Ending, side: Guard
 ) -> None:
     server, client = asking(ending, DIES, side=side)
@@ -199,7 +199,7 @@ def test_other_hangs_are_what_they_are(
     assert len(server.asked) == 1
 
 
-def test_run_without_guard_pages_that_hangs_is_left_out_once() -> None:
+def test_first_hang_without_guard_pages_is_not_counted() -> None:
     server, client = asking(DIES, HANGS, DIES, side=Guard.AFTER)
     seen = seen_without_guard_pages(client, OVERRUN, CANDIDATE)
     assert all(OVERRUN.admits(each.signature) for each in seen)

@@ -107,7 +107,7 @@ def serving(processes_with: Callable[[str], list[int]]) -> Marked:
         ("close_all", "exit", 0, {"closed": True}),
     ],
 )
-def test_server_survives_a_child(
+def test_server_survives_any_ending_of_a_check(
     shared: Server,
     serving: Marked,
     vice: str,
@@ -126,7 +126,7 @@ def test_server_survives_a_child(
 @pytest.mark.parametrize(
     "vice", ["hang", "hang_deaf", "hang_on_the_gil", "daemonise_and_hang"]
 )
-def test_server_ends_a_child_after_its_time(
+def test_server_ends_a_check_after_its_timeout(
     shared: Server, serving: Marked, vice: str
 ) -> None:
     ending = shared.ask(request(vice, timeout_s=0.7))
@@ -144,7 +144,7 @@ def test_server_ends_a_child_after_its_time(
         ("no_json", "TypeError", "Object of type object is not JSON serializable"),
     ],
 )
-def test_server_hands_on_an_exception(
+def test_server_forwards_an_exception(
     shared: Server, vice: str, kind: str, message: str
 ) -> None:
     ending = shared.ask(request(vice))
@@ -155,11 +155,11 @@ def test_server_hands_on_an_exception(
     assert echo(shared) == "still here"
 
 
-def test_server_hands_on_words_that_do_nothing_to_a_terminal(shared: Server) -> None:
+def test_server_forwards_a_message_without_control_characters(shared: Server) -> None:
     assert echo(shared, "\x1b[31mred\x1b[0m\x07") == "red\\x07"
 
 
-def test_server_hands_on_both_ends_of_megabytes(shared: Server) -> None:
+def test_server_forwards_both_ends_of_a_long_message(shared: Server) -> None:
     ending = shared.ask(request("raise_at_length"))
     assert ending.raised is not None
     message = ending.raised.message
@@ -168,7 +168,7 @@ def test_server_hands_on_both_ends_of_megabytes(shared: Server) -> None:
     assert len(str(classify_ending(replace(ending, stage="run")).signature)) < 3_000
 
 
-def test_server_survives_an_exception_that_cannot_be_told(shared: Server) -> None:
+def test_server_survives_an_exception_that_cannot_be_formatted(shared: Server) -> None:
     ending = shared.ask(request("raise_badly"))
     assert (ending.how, ending.code, ending.answer) == ("exit", 1, None)
     assert echo(shared) == "still here"
@@ -182,7 +182,7 @@ def test_server_survives_a_wrong_answer(shared: Server) -> None:
     assert echo(shared) == "still here"
 
 
-def test_server_keeps_both_ends_of_what_a_child_prints(shared: Server) -> None:
+def test_server_keeps_both_ends_of_the_output_of_a_check(shared: Server) -> None:
     ending = shared.ask(request("babble"))
     assert told(ending) == {"babble": True}
     first, gap, last = ending.log.partition("\n...\n")
@@ -196,7 +196,7 @@ def test_server_keeps_both_ends_of_what_a_child_prints(shared: Server) -> None:
     assert "what went wrong" in shared.ask(request("exit_with_text")).log
 
 
-def test_server_measures_a_child_and_what_it_starts(shared: Server) -> None:
+def test_server_measures_a_check_and_its_descendants(shared: Server) -> None:
     ending = shared.ask(request("busy"))
     assert told(ending)["bytes"] == 100 << 20
     assert 0.35 < ending.cpu_seconds < 10
@@ -211,7 +211,7 @@ def test_server_counts_shared_pages_once(shared: Server) -> None:
     assert (ending.how, told(ending)) == ("exit", {"processes": 8})
 
 
-def test_server_gives_its_children_default_signals(
+def test_server_resets_signal_handlers_of_a_check(
     start: Callable[..., Server],
 ) -> None:
     with start("--ignores-children") as server:
@@ -221,7 +221,7 @@ def test_server_gives_its_children_default_signals(
 
 
 @pytest.mark.parametrize("manner", ["--ignores-children", "--waits-for-children"])
-def test_server_learns_how_a_child_ends_whatever_a_preload_does_about_children(
+def test_server_reads_exit_statuses_despite_a_preload_that_handles_sigchld(
     start: Callable[..., Server], manner: str
 ) -> None:
     with start(manner) as server:
@@ -237,7 +237,7 @@ def test_server_takes_a_request_larger_than_a_pipe(shared: Server) -> None:
 # --- the server's own end
 
 
-def test_server_leaves_nothing_when_closed_twice(
+def test_server_leaves_no_process_when_closed_twice(
     start: Callable[..., Server], survivors: Survivors
 ) -> None:
     server = start()
@@ -249,7 +249,7 @@ def test_server_leaves_nothing_when_closed_twice(
 
 
 @pytest.mark.parametrize("vice", ["kill_server_and_hang", "kill_server_in_storm"])
-def test_server_tells_its_death_and_leaves_nothing_when_killed(
+def test_killed_server_is_reported_and_leaves_no_process(
     start: Callable[..., Server], survivors: Survivors, vice: str
 ) -> None:
     with start() as server:
@@ -271,7 +271,7 @@ def lives(note: Path) -> bool:
     return ") Z " not in status
 
 
-def test_worker_finds_shrinkfx_where_it_is_not_installed(tmp_path: Path) -> None:
+def test_worker_imports_shrinkfx_if_not_installed(tmp_path: Path) -> None:
     note = tmp_path / "path"
     code = f"import os; open({str(note)!r}, 'w').write(os.environ['PYTHONPATH'])"
     with pytest.raises(WorkerError):
@@ -295,7 +295,7 @@ def _folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("command", [WORKER, GUARDED_WORKER])
-def test_worker_finds_modules_of_its_folder_first_but_no_shrinkfx(
+def test_worker_imports_modules_of_its_folder_first_except_shrinkfx(
     command: tuple[str, ...], folder: Path
 ) -> None:
     with pytest.raises(LoadError) as refused:
@@ -303,7 +303,7 @@ def test_worker_finds_modules_of_its_folder_first_but_no_shrinkfx(
     assert f"shrinkfx at {shrinkfx.__file__}, first {folder}" in refused.value.reason
 
 
-def test_fresh_worker_finds_modules_of_its_folder_first_but_no_shrinkfx(
+def test_fresh_worker_imports_modules_of_its_folder_first_except_shrinkfx(
     folder: Path,
 ) -> None:
     job = Job(Setup(directory=str(folder)), request("echo"))
@@ -319,7 +319,7 @@ def test_fresh_worker_finds_modules_of_its_folder_first_but_no_shrinkfx(
     assert f"shrinkfx at {shrinkfx.__file__}, first {folder}" in done.stderr
 
 
-def test_worker_finds_no_modules_in_its_folder_where_no_python_is_to(
+def test_worker_imports_no_module_of_its_folder_with_pythonsafepath(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     elsewhere = folder / "elsewhere"
@@ -332,7 +332,7 @@ def test_worker_finds_no_modules_in_its_folder_where_no_python_is_to(
     assert f"first {ROOT}" in refused.value.reason
 
 
-def test_server_ends_a_daemon_that_has_emptied_its_environment(
+def test_server_ends_a_daemon_with_an_empty_environment(
     shared: Server, tmp_path: Path
 ) -> None:
     note = tmp_path / "note"
@@ -341,7 +341,7 @@ def test_server_ends_a_daemon_that_has_emptied_its_environment(
     assert not lives(note)
 
 
-def test_server_that_is_killed_leaves_no_daemon_with_an_empty_environment(
+def test_killed_server_leaves_no_daemon_with_an_empty_environment(
     start: Callable[..., Server], tmp_path: Path
 ) -> None:
     note = tmp_path / "note"
@@ -353,7 +353,7 @@ def test_server_that_is_killed_leaves_no_daemon_with_an_empty_environment(
         assert echo(other) == "still here"
 
 
-def test_server_leaves_nothing_when_terminated(
+def test_server_leaves_no_process_when_terminated(
     start: Callable[..., Server],
     marked: Marked,
     survivors: Survivors,
@@ -390,7 +390,7 @@ def test_server_raises_load_error_when_the_worker_cannot_load(
         ("--babbles", r"invalid message \('welcome to this machine'\) while loading"),
     ],
 )
-def test_server_raises_worker_error_when_it_does_not_start(
+def test_failed_server_start_raises_worker_error(
     start: Callable[..., Server],
     survivors: Survivors,
     manner: str,
@@ -403,7 +403,7 @@ def test_server_raises_worker_error_when_it_does_not_start(
     assert list(scratch.root().iterdir()) == before
 
 
-def test_server_gives_up_after_its_start_time(
+def test_server_start_ends_after_its_timeout(
     start: Callable[..., Server], survivors: Survivors, tmp_path: Path
 ) -> None:
     note = tmp_path / "directory"
@@ -413,7 +413,7 @@ def test_server_gives_up_after_its_start_time(
     assert not Path(note.read_text()).exists()
 
 
-def test_server_does_not_start_where_nothing_can_be_loaded(
+def test_server_refuses_to_start_on_a_noexec_file_system(
     start: Callable[..., Server], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each program would fail to load, and that would be reduced."""
@@ -543,7 +543,7 @@ HANGING = [
 
 
 @pytest.mark.parametrize("vice", HANGING)
-def test_server_ends_the_check_and_goes_on_after_ctrl_c(
+def test_server_ends_the_check_and_continues_after_ctrl_c(
     ask: Callable[[str], Parent], survivors: Survivors, vice: str
 ) -> None:
     parent = ask(vice)
@@ -555,7 +555,7 @@ def test_server_ends_the_check_and_goes_on_after_ctrl_c(
 
 
 @pytest.mark.parametrize("vice", HANGING)
-def test_server_leaves_nothing_when_its_parent_is_killed(
+def test_server_leaves_no_process_when_its_parent_is_killed(
     ask: Callable[[str], Parent], survivors: Survivors, wait_for: WaitFor, vice: str
 ) -> None:
     parent = ask(vice)
@@ -565,7 +565,7 @@ def test_server_leaves_nothing_when_its_parent_is_killed(
     wait_for_removal(parent.directory, wait_for)
 
 
-def test_server_stays_in_step_however_often_it_is_interrupted(
+def test_answers_match_queries_after_many_interrupts(
     vices: Path, marked: Marked, survivors: Survivors, tmp_path: Path, wait_for: WaitFor
 ) -> None:
     process = run(STUBBORN_PARENT, vices, tmp_path / "ready")
@@ -593,7 +593,7 @@ def test_server_stays_in_step_however_often_it_is_interrupted(
     assert survivors() == []
 
 
-def test_server_is_asked_from_another_thread(shared: Server) -> None:
+def test_server_answers_a_query_from_another_thread(shared: Server) -> None:
     endings: list[Ending] = []
     asking = request("echo", word="thread")
     thread = threading.Thread(target=lambda: endings.append(shared.ask(asking)))
@@ -602,7 +602,7 @@ def test_server_is_asked_from_another_thread(shared: Server) -> None:
     assert [ending.answer for ending in endings] == [Unresolved("thread")]
 
 
-def test_server_leaves_nothing_when_its_parent_is_killed_while_loading(
+def test_server_leaves_no_process_when_its_parent_is_killed_during_loading(
     vices: Path, marked: Marked, survivors: Survivors, tmp_path: Path, wait_for: WaitFor
 ) -> None:
     note = tmp_path / "note"

@@ -50,7 +50,7 @@ def run(server: FailsAtCall, max_calls: int) -> int:
 
 
 @pytest.mark.parametrize("call", [2, 3, 7, 10])
-def test_fewest_calls_are_found_by_halves_and_confirmed(call: int) -> None:
+def test_minimal_number_of_calls_is_bisected_and_confirmed(call: int) -> None:
     server = FailsAtCall(call)
     assert run(server, 10) == call
     assert server.asked[:2] == [1, 10]
@@ -58,20 +58,20 @@ def test_fewest_calls_are_found_by_halves_and_confirmed(call: int) -> None:
     assert len(server.asked) <= 2 + 4 + 2
 
 
-def test_failure_of_the_first_call_is_asked_for_no_more() -> None:
+def test_failure_in_the_first_call_needs_no_bisection() -> None:
     server = FailsAtCall(1)
     assert run(server, 10) == 1
     assert set(server.asked) == {1}
 
 
-def test_program_without_state_is_called_once() -> None:
+def test_stateless_program_is_called_once() -> None:
     server = FailsAtCall(2)
     with pytest.raises(NotReproducible):
         run(server, 1)
     assert server.asked == [1]
 
 
-def test_program_that_passes_every_call_takes_one_check_more() -> None:
+def test_passing_program_takes_one_additional_check() -> None:
     server = FailsAtCall(11)
     with pytest.raises(NotReproducible):
         run(server, 10)

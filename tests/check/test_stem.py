@@ -56,7 +56,7 @@ def seen_by(server: Server) -> dict[str, Any]:
     return found | {"path": found["path"][1:], "held": held}
 
 
-def test_stem_becomes_what_a_new_process_would_be(
+def test_server_from_a_zygote_equals_a_new_server(
     start: Callable[..., Server], survivors: Callable[[], list[str]]
 ) -> None:
     main = start(leaves_zygote=True, environment={})
@@ -73,7 +73,7 @@ def test_stem_becomes_what_a_new_process_would_be(
     assert not grown.directory.exists()
 
 
-def test_server_goes_on_beside_the_stem_that_it_has_left(
+def test_server_works_after_starting_a_zygote(
     start: Callable[..., Server],
 ) -> None:
     main, other = start(leaves_zygote=True), start()
@@ -85,7 +85,7 @@ def test_server_goes_on_beside_the_stem_that_it_has_left(
 
 
 @pytest.mark.parametrize("name", ["TORCH_LOGS", "OMP_NUM_THREADS", "PYTHONHASHSEED"])
-def test_stem_with_other_variables_is_left_alone(
+def test_zygote_with_other_variables_is_not_used(
     start: Callable[..., Server], name: str
 ) -> None:
     main = start(leaves_zygote=True, environment={name: "1"})
@@ -94,7 +94,7 @@ def test_stem_with_other_variables_is_left_alone(
     assert name not in seen_by(bare)["environment"]
 
 
-def test_server_of_scripts_has_the_hash_seed_that_they_begin_with(
+def test_script_server_has_the_requested_hash_seed(
     start: Callable[..., Server],
 ) -> None:
     main = start(leaves_zygote=True, environment={"PYTHONHASHSEED": "3"})
@@ -106,7 +106,7 @@ def test_server_of_scripts_has_the_hash_seed_that_they_begin_with(
     assert seen_by(same)["environment"]["PYTHONHASHSEED"] == "3"
 
 
-def test_variables_of_an_image_of_python_do_not_matter(
+def test_variables_of_a_python_image_do_not_prevent_use_of_a_zygote(
     start: Callable[..., Server], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTHON_VERSION", "3.11.7")
@@ -116,20 +116,20 @@ def test_variables_of_an_image_of_python_do_not_matter(
     assert "PYTHON_VERSION" not in seen_by(bare)["environment"]
 
 
-def test_stem_of_another_command_is_left_alone(
+def test_zygote_of_another_command_is_not_used(
     start: Callable[..., Server],
 ) -> None:
     main = start("--waits-for-children", leaves_zygote=True)
     assert start(environment=None, zygote_of=main).pid != main.ready.zygote
 
 
-def test_stem_is_used_once(start: Callable[..., Server]) -> None:
+def test_zygote_is_used_once(start: Callable[..., Server]) -> None:
     main = start(leaves_zygote=True)
     first, second = (start(environment=None, zygote_of=main) for _ in range(2))
     assert first.pid == main.ready.zygote != second.pid
 
 
-def test_stem_that_was_killed_is_done_without(
+def test_killed_zygote_is_replaced_by_a_new_server(
     start: Callable[..., Server], wait_for: Callable[[Callable[[], object]], None]
 ) -> None:
     main = start(leaves_zygote=True)
@@ -138,7 +138,7 @@ def test_stem_that_was_killed_is_done_without(
     assert start(environment=None, zygote_of=main).pid != main.ready.zygote
 
 
-def test_stem_that_dies_as_it_becomes_a_server_is_done_without(
+def test_zygote_that_dies_on_use_is_replaced_by_a_new_server(
     start: Callable[..., Server],
 ) -> None:
     main = start("--dies-when-grown", leaves_zygote=True)
@@ -147,7 +147,9 @@ def test_stem_that_dies_as_it_becomes_a_server_is_done_without(
     seen_by(bare)
 
 
-def test_death_of_a_grown_server_is_told(start: Callable[..., Server]) -> None:
+def test_death_of_a_server_from_a_zygote_is_reported(
+    start: Callable[..., Server],
+) -> None:
     main = start(leaves_zygote=True)
     bare = start(environment=None, zygote_of=main)
     with pytest.raises(WorkerError, match="SIGKILL while compiling"):
@@ -157,7 +159,7 @@ def test_death_of_a_grown_server_is_told(start: Callable[..., Server]) -> None:
     seen_by(bare)
 
 
-def test_what_a_grown_server_uses_is_counted_where_others_are(
+def test_cpu_time_of_a_server_from_a_zygote_is_counted(
     start: Callable[..., Server],
 ) -> None:
     def used() -> float:
@@ -172,7 +174,7 @@ def test_what_a_grown_server_uses_is_counted_where_others_are(
     assert ending.cpu_seconds > 0.35
 
 
-def test_stem_that_cannot_be_adopted_is_done_without(
+def test_zygote_that_cannot_be_adopted_is_not_used(
     start: Callable[..., Server], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Refusing:
@@ -187,7 +189,7 @@ def test_stem_that_cannot_be_adopted_is_done_without(
     seen_by(bare)
 
 
-def test_this_process_adopts_while_a_server_starts_and_no_longer() -> None:
+def test_adoption_of_orphans_lasts_only_during_server_starts() -> None:
     def adopts() -> bool:
         found = ctypes.c_int()
         ctypes.CDLL(None).prctl(37, ctypes.byref(found), 0, 0, 0)
@@ -201,7 +203,7 @@ def test_this_process_adopts_while_a_server_starts_and_no_longer() -> None:
     assert not adopts()
 
 
-def test_stem_ends_with_its_server(
+def test_zygote_ends_with_its_server(
     start: Callable[..., Server], survivors: Callable[[], list[str]]
 ) -> None:
     main = start(leaves_zygote=True)
@@ -224,7 +226,7 @@ with Server(command=[sys.executable, sys.argv[1]], leaves_zygote=True) as server
 """
 
 
-def test_stem_ends_with_a_parent_that_is_killed(
+def test_zygote_ends_with_a_killed_parent(
     vices: Path, survivors: Callable[[], list[str]], marked: Callable[[], list[int]]
 ) -> None:
     parent = subprocess.Popen(
@@ -247,7 +249,7 @@ print(has_no_local_modules())
 
 
 @pytest.mark.parametrize("kind", ["none", "module", "package", "unused"])
-def test_server_that_has_imported_its_users_modules_leaves_no_stem(
+def test_server_that_imported_user_modules_starts_no_zygote(
     tmp_path: Path, kind: str
 ) -> None:
     imports = "import sympy_of_mine" if kind in ("module", "package") else ""

@@ -34,29 +34,29 @@ def after(*verdicts: Verdict, timeout_s: float = 500.0) -> float:
 @pytest.mark.parametrize(
     ("seconds", "limit"), [(1.0, 60.0), (20.0, 200.0), (90.0, 600.0)]
 )
-def test_limit_is_ten_times_what_it_took_within_bounds(
+def test_time_limit_is_ten_times_the_baseline_within_bounds(
     seconds: float, limit: float
 ) -> None:
     assert time_limit(seconds) == limit
 
 
-def test_limit_falls_to_ten_times_the_longest_of_the_last_ten() -> None:
+def test_time_limit_falls_to_ten_times_the_longest_of_ten_checks() -> None:
     assert after(*[verdict(9.0)] * 9) == 500.0
     assert after(*[verdict(9.0)] * 10) == 90.0
     assert after(verdict(40.0), *[verdict(9.0)] * 9) == 400.0
     assert after(verdict(40.0), *[verdict(9.0)] * 10) == 90.0
 
 
-def test_limit_does_not_follow_what_a_busy_machine_makes_of_a_check() -> None:
+def test_time_limit_ignores_waiting_on_a_busy_machine() -> None:
     seen = Observation(seconds=90.0, waited_s=81.0)
     assert after(*[Verdict(Outcome.PASSED, seen)] * 10) == 90.0
 
 
-def test_limit_never_rises() -> None:
+def test_time_limit_never_rises() -> None:
     assert after(*[verdict(9.0)] * 10, *[verdict(30.0)] * 10) == 90.0
 
 
-def test_checks_that_did_not_end_tell_nothing() -> None:
+def test_inconclusive_checks_do_not_change_the_time_limit() -> None:
     silent = [verdict(500.0, unresolved="timeout"), verdict(0.1, invalid="no program")]
     assert after(*[verdict(9.0)] * 9, *silent) == 500.0
     assert after(*[verdict(9.0)] * 9, *silent, verdict(9.0)) == 90.0
@@ -87,7 +87,7 @@ def limits_given(
     return worker.given
 
 
-def test_oracle_goes_by_its_answers_and_those_of_the_journal() -> None:
+def test_time_limit_follows_new_and_journaled_verdicts() -> None:
     assert limits_given(AdaptiveTimeLimit(500.0), []) == [500.0] * 10 + [90.0, 500.0]
     recalled = [verdict(9.0)] * 8
     assert limits_given(AdaptiveTimeLimit(500.0), recalled) == [500.0] * 2 + [
@@ -112,7 +112,7 @@ def limits_after_failures(
     return worker.given
 
 
-def test_what_is_larger_than_what_has_failed_has_the_time_of_the_baseline() -> None:
+def test_larger_candidate_than_a_failing_one_has_the_baseline_limit() -> None:
     given = limits_after_failures(lambda compiler: InductorOracle(compiler, PLANTED))
     assert given == [90.0, 500.0]
     command = Command("true {}")
@@ -120,7 +120,7 @@ def test_what_is_larger_than_what_has_failed_has_the_time_of_the_baseline() -> N
     assert given == [90.0, 500.0]  # nothing was saved that it could run on
 
 
-def test_limit_is_for_programs_up_to_the_smallest_that_has_failed() -> None:
+def test_time_limit_applies_up_to_the_smallest_failing_program() -> None:
     patience = AdaptiveTimeLimit(500.0)
     patience.learn(CHAIN, verdict(9.0))
     assert patience.covers(LONGER)

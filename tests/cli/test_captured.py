@@ -45,14 +45,14 @@ from shrinkfx.system.folder_lock import is_folder_locked
         ("model.pt2 -- --capture", "model.pt2 -- --capture", ""),
     ],
 )
-def test_command_is_told_from_options(typed: str, ours: str, theirs: str) -> None:
+def test_command_is_separated_from_options(typed: str, ours: str, theirs: str) -> None:
     assert split_command_line(typed.split(), list_flags_with_values()) == (
         ours.split(),
         theirs.split(),
     )
 
 
-def test_options_behind_the_command_are_told_where_they_go(
+def test_note_explains_the_place_of_options_after_the_command(
     capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -66,7 +66,7 @@ def test_options_behind_the_command_are_told_where_they_go(
     )
 
 
-def test_script_in_the_place_of_a_program_is_told_what_to_type(
+def test_script_instead_of_a_program_recommends_capture(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -77,7 +77,7 @@ def test_script_in_the_place_of_a_program_is_told_what_to_type(
         assert wanted in capsys.readouterr().err
 
 
-def test_capture_that_is_interrupted_says_how_to_run_again(
+def test_interrupted_capture_prints_the_command_to_repeat(
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -93,7 +93,7 @@ def test_capture_that_is_interrupted_says_how_to_run_again(
     assert said[-1] == f"to repeat this run: {again}"
 
 
-def test_full_disk_is_told_as_one_with_how_to_run_again(
+def test_full_disk_during_capture_prints_the_command_to_repeat(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(path: Path, _: object) -> None:
@@ -117,7 +117,7 @@ def test_full_disk_is_told_as_one_with_how_to_run_again(
     ("begun", "program", "explains"),
     [(True, [], True), (False, [], False), (True, ["--program", "2"], False)],
 )
-def test_explain_beside_the_folder_of_a_capture_is_of_its_run_or_for_a_new_one(
+def test_explain_with_a_capture_folder_applies_to_its_run_if_started(
     tmp_path: Path, begun: bool, program: list[str], explains: bool
 ) -> None:
     folder = tmp_path / "serve-1"
@@ -134,7 +134,7 @@ def test_explain_beside_the_folder_of_a_capture_is_of_its_run_or_for_a_new_one(
     assert is_run_to_explain(other)
 
 
-def test_what_a_script_was_told_is_not_shown() -> None:
+def test_script_arguments_are_abbreviated() -> None:
     command = ["python", "serve.py", "--token", "secret"]
     assert abbreviate_command(command) == ["--", "python", "serve.py", "..."]
     assert abbreviate_command(command[:2]) == ["--", "python", "serve.py"]
@@ -169,7 +169,7 @@ def test_what_a_script_was_told_is_not_shown() -> None:
         ("x.pt2 --program 2", "x.pt2 is not such a folder"),
     ],
 )
-def test_what_makes_no_sense_is_refused(
+def test_invalid_option_combination_is_refused(
     capfd: pytest.CaptureFixture[str],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -183,7 +183,7 @@ def test_what_makes_no_sense_is_refused(
     assert not list(tmp_path.glob("shrinkfx-out/*"))
 
 
-def test_stdout_is_for_events_alone(
+def test_stdout_has_only_events_with_json(
     capfd: pytest.CaptureFixture[str],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -201,7 +201,7 @@ def test_stdout_is_for_events_alone(
     assert "the script ended with exit code 7" in events[-1]["error"]
 
 
-def test_script_without_capture_is_told_of_it(
+def test_script_without_capture_recommends_capture(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.argv", ["shrinkfx", "python", "serve.py"])
@@ -212,7 +212,7 @@ def test_script_without_capture_is_told_of_it(
     assert "did you mean" not in said
 
 
-def test_folder_is_kept_until_the_run_in_it_is_over(
+def test_output_folder_is_locked_until_the_run_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def captured(options: Options, *_: object) -> Options:

@@ -70,13 +70,13 @@ def test_bash_completes_options_values_and_files(
     assert long <= set(every)
 
 
-def test_zsh_has_each_option(capsys: pytest.CaptureFixture[str]) -> None:
+def test_zsh_completion_has_each_option(capsys: pytest.CaptureFixture[str]) -> None:
     script = printed(capsys, "zsh")
     assert script.startswith("#compdef shrinkfx")
     assert [each.flag for each in list_options() if each.flag not in script] == []
 
 
-def test_what_is_missing_is_named(
+def test_completion_without_shtab_recommends_the_extra(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "shtab", None)

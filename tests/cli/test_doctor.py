@@ -64,7 +64,7 @@ def test_part_that_does_not_work_has_its_cost_and_remedy_below(
 
 
 @pytest.mark.parametrize("rows", [WORKING, BROKEN])
-def test_json_is_the_same_in_one_object(
+def test_json_output_has_the_same_rows(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     rows: list[Row],

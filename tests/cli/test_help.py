@@ -17,8 +17,8 @@ LINES = 60
 """A screen, which ``--help`` is to stay below."""
 
 
-@pytest.fixture(name="said", params=RECORDED)
-def _said(
+@pytest.fixture(name="help_text", params=RECORDED)
+def _help_text(
     request: pytest.FixtureRequest,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
@@ -32,26 +32,26 @@ def _said(
     return option, capsys.readouterr().out
 
 
-def test_help_says_what_it_said(said: tuple[str, str]) -> None:
+def test_help_matches_the_recorded_text(help_text: tuple[str, str]) -> None:
     """Lines may be broken elsewhere: Python's releases and terminals differ in that."""
-    option, text = said
+    option, text = help_text
     assert text.split() == RECORDED[option].read_text().split()
 
 
-def test_help_fits_into_80_columns_and_the_common_one_on_a_screen(
-    said: tuple[str, str],
+def test_help_fits_into_80_columns_and_short_help_on_a_screen(
+    help_text: tuple[str, str],
 ) -> None:
-    option, text = said
+    option, text = help_text
     lines = text.splitlines()
     assert [line for line in lines if len(line) > 80] == []
     assert option == "--help-all" or len(lines) < LINES
 
 
-def test_each_option_is_in_one_help_and_the_common_ones_in_both(
-    said: tuple[str, str],
+def test_help_lists_common_options_and_help_all_lists_every_option(
+    help_text: tuple[str, str],
 ) -> None:
     """A new option is in ``--help-all`` without a word, and not in ``--help``."""
-    option, text = said
+    option, text = help_text
     shown = {line.split()[0].strip(",") for line in text.splitlines() if line.strip()}
     expected = {each.flags[0]: each.common for each in list_options()}
     assert any(expected.values())
@@ -64,13 +64,13 @@ def test_each_option_is_in_one_help_and_the_common_ones_in_both(
     assert "--help-all" in text
 
 
-def test_shorter_phrases_are_for_options_that_are_common() -> None:
+def test_only_common_options_have_brief_descriptions() -> None:
     assert [
         each.flag for each in list_options() if each.brief and not each.common
     ] == []
 
 
-def test_mistake_is_answered_with_the_names_of_both(
+def test_unknown_option_error_names_both_help_options(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     with pytest.raises(SystemExit):

@@ -40,12 +40,12 @@ shrinkfx-out/other-2: it is empty; run anew
 """  # noqa: E501
 
 
-def test_runs_are_tabulated_with_the_way_on() -> None:
+def test_runs_are_listed_with_commands_to_resume() -> None:
     runs = [OVER, WORKS, STOPPED, DAMAGED]
     assert [*render_run_lines(runs, HERE, 1000)] == TABLE.splitlines()
 
 
-def test_capture_that_came_to_no_run_is_gone_on_with() -> None:
+def test_capture_without_a_run_is_listed_with_commands_to_resume() -> None:
     left = Run(HERE / "serve-1", "captured", "serve.py", at=AT)
     *_, row, on, other = render_run_lines([left], HERE, 1000)
     assert row.split()[:3] == ["serve-1", "captured", "serve.py"]
@@ -53,7 +53,7 @@ def test_capture_that_came_to_no_run_is_gone_on_with() -> None:
     assert other.endswith("shrinkfx shrinkfx-out/serve-1 --program N")
 
 
-def test_names_are_cut_where_the_terminal_is_narrow() -> None:
+def test_names_are_truncated_in_a_narrow_terminal() -> None:
     long = Run(HERE / "transformer_of_layers-1", "reduced", "transformer_of_layers.pt2")
     _, whole = render_run_lines([long], HERE, 1000)
     assert whole.startswith(
@@ -67,13 +67,13 @@ def test_names_are_cut_where_the_terminal_is_narrow() -> None:
     assert row.startswith("transf...  reduced  trans...  -")
 
 
-def test_run_that_is_over_is_not_gone_on_with() -> None:
+def test_finished_run_is_listed_without_a_command_to_resume() -> None:
     assert not any(
         "--resume" in line for line in render_run_lines([OVER, WORKS], HERE, 1000)
     )
 
 
-def test_folder_without_runs_says_what_to_do(
+def test_folder_without_runs_prints_the_command_to_start_a_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["--list", str(tmp_path)]) == 0
@@ -91,7 +91,7 @@ def test_folder_without_runs_says_what_to_do(
         ("--list --explain", "omit --explain"),
     ],
 )
-def test_what_is_asked_for_beside_a_list_is_refused(
+def test_other_options_with_list_are_refused(
     capsys: pytest.CaptureFixture[str], typed: str, said: str
 ) -> None:
     assert main(typed.split()) == 2
@@ -100,7 +100,7 @@ def test_what_is_asked_for_beside_a_list_is_refused(
     assert said in told
 
 
-def test_folder_that_is_missing_is_told(
+def test_missing_folder_is_an_error(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -110,7 +110,7 @@ def test_folder_that_is_missing_is_told(
     assert "shrinkfx MODEL.pt2" in said
 
 
-def test_other_programs_read_the_list_as_json(
+def test_list_is_printed_as_json(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(earlier_runs, "list_runs", lambda *_: [OVER, STOPPED])

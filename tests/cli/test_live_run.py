@@ -44,7 +44,7 @@ def in_a_terminal(*command: str) -> tuple[int, str]:
         deadline.cancel()
 
 
-def test_live_line_leads_through_the_phases_of_a_run_and_is_gone_then(
+def test_live_line_shows_the_phases_of_a_run_and_disappears(
     tmp_path: Path,
 ) -> None:
     subprocess.run([sys.executable, str(SCRIPT), str(tmp_path)], check=True)

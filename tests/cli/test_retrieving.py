@@ -23,7 +23,7 @@ from shrinkfx.report.repro_files import ReproFiles, VerifiedRepro
         ("new.pt2 --candidate 3f2a --out DIR", "new.pt2"),
     ],
 )
-def test_folder_of_the_run_is_enough(
+def test_candidate_is_retrieved_by_the_folder_of_the_run(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -43,14 +43,14 @@ def test_folder_of_the_run_is_enough(
     assert "candidate: 2 operators: passes" in capsys.readouterr().out
 
 
-def test_without_a_folder_the_command_is_told(
+def test_candidate_without_a_folder_prints_the_command(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert main(["--candidate", "3f2a"]) == 2
     assert "shrinkfx --candidate 3f2a --out DIR" in capsys.readouterr().err
 
 
-def test_candidate_that_fails_is_told_with_what_makes_its_papers(
+def test_retrieved_failing_candidate_prints_the_next_command(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     written = ReproFiles((tmp_path / "repro.py",), "source")

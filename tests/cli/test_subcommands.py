@@ -11,34 +11,36 @@ from shrinkfx.api import Confirmed, Options
 from shrinkfx.cli.main import main
 
 
-@pytest.fixture(name="asked")
-def _asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Any]:
+@pytest.fixture(name="verify_calls")
+def _verify_calls(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Any]:
     """Record the calls of ``api.verify``."""
-    asked: list[Any] = []
+    verify_calls: list[Any] = []
 
     def verify(options: Options, _: object, **rest: Any) -> Confirmed:
-        asked.append((options.model, options.timeout_s, rest["across"], rest["torch"]))
+        verify_calls.append(
+            (options.model, options.timeout_s, rest["across"], rest["torch"])
+        )
         return Confirmed(None, "passes", False)
 
     monkeypatch.setattr("shrinkfx.api.verify", verify)
     monkeypatch.chdir(tmp_path)
-    return asked
+    return verify_calls
 
 
-def test_verify_is_the_same_as_the_option(asked: list[Any]) -> None:
+def test_verify_subcommand_equals_the_option(verify_calls: list[Any]) -> None:
     rest = ["--timeout", "9", "--across", "python", "--torch", "2.13.0"]
     for words in (["verify", "repro.py"], ["repro.py", "--verify"]):
         assert main([*words, *rest]) == 3
-    first, second = asked
+    first, second = verify_calls
     assert first == second == (Path("repro.py"), 9.0, ["python"], "2.13.0")
 
 
 def test_only_the_first_word_is_a_subcommand(
-    asked: list[Any], capsys: pytest.CaptureFixture[str]
+    verify_calls: list[Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["--verify", "verify"]) == 3
     assert main(["verify", "verify"]) == 3
-    assert [each[0] for each in asked] == [Path("verify")] * 2
+    assert [each[0] for each in verify_calls] == [Path("verify")] * 2
     assert main(["./verify"]) == 2  # a program of that name, which is not there
     assert "verify: no such file" in capsys.readouterr().err
-    assert len(asked) == 2
+    assert len(verify_calls) == 2

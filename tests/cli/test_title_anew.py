@@ -14,7 +14,7 @@ from shrinkfx.errors import UsageError
 from shrinkfx.options.options import Options
 
 
-def test_title_may_be_said_anew_and_names_not() -> None:
+def test_explain_accepts_a_title_and_refuses_anonymous() -> None:
     parse = make_parser().parse_args
     refuse_with_task("explain", parse(["out", "--explain", "--title", "it fails"]))
     with pytest.raises(UsageError, match="omit --anonymous"):
@@ -24,7 +24,7 @@ def test_title_may_be_said_anew_and_names_not() -> None:
 @pytest.mark.parametrize(
     ("anew", "title"), [(None, "as it was"), ("it fails", "it fails")]
 )
-def test_title_reaches_who_explains(
+def test_title_is_passed_to_explain(
     monkeypatch: pytest.MonkeyPatch, anew: str | None, title: str
 ) -> None:
     asked: list[Options] = []

@@ -28,14 +28,14 @@ ASKED: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("asked", ASKED)
-def test_command_asks_for_what_it_was_made_of(asked: dict[str, Any]) -> None:
+def test_formatted_command_parses_to_the_same_options(asked: dict[str, Any]) -> None:
     options = replace(Options(Path("my model.pt2")), **asked)
     program, *words = shlex.split(format_command(options))
     assert program == "shrinkfx"
     assert read_options(make_parser().parse_args(words), "") == options
 
 
-def test_what_is_usual_is_not_said() -> None:
+def test_default_options_are_omitted_from_the_command() -> None:
     assert (
         format_command(Options(Path("model.pt2"), command="x")) == "shrinkfx model.pt2"
     )

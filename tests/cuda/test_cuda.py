@@ -68,7 +68,7 @@ def test_server_holds_no_context(haystack: Path) -> None:
         assert not holds_context(server.pid)
 
 
-def test_interpreter_leaves_the_device_alone(haystack: Path) -> None:
+def test_interpreter_holds_no_context(haystack: Path) -> None:
     with Server(
         model=haystack, preloads=[str(PRELOAD)], backend=Backend.INTERPRETER
     ) as server:
@@ -80,7 +80,7 @@ def test_interpreter_leaves_the_device_alone(haystack: Path) -> None:
         assert not holds_context(server.pid)
 
 
-def test_child_after_an_illegal_access_starts_clean(haystack: Path) -> None:
+def test_check_after_an_illegal_access_is_unaffected(haystack: Path) -> None:
     with Server(model=haystack, preloads=[str(PRELOAD)]) as server:
         server.ask(Request(Describe()))
         endings = [server.ask(Request(CheckOriginal())) for _ in range(2)]

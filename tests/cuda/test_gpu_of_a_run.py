@@ -34,8 +34,8 @@ class Tells(torch.nn.Module):
         return y
 
 
-@pytest.fixture(name="telling")
-def _telling(tmp_path: Path) -> Path:
+@pytest.fixture(name="allocator_model")
+def _allocator_model(tmp_path: Path) -> Path:
     if not hasattr(torch.ops.cuda_test, "tell"):
         spec = importlib.util.spec_from_file_location("telling_operator", TELLS)
         assert spec is not None
@@ -44,18 +44,18 @@ def _telling(tmp_path: Path) -> Path:
     return export(Tells(), tmp_path / "model.pt2", "cuda")
 
 
-def test_gpu_that_is_not_there_is_refused(telling: Path, tmp_path: Path) -> None:
+def test_absent_gpu_is_refused(allocator_model: Path, tmp_path: Path) -> None:
     options = ["--preload", str(TELLS), "--out", str(tmp_path / "out")]
-    done = run(str(telling), "--device", "cuda:99", *options)
+    done = run(str(allocator_model), "--device", "cuda:99", *options)
     assert done.returncode == 2
     assert "is to run on cuda:99, and there " in done.stderr
-    done = run(str(telling), "--gpus", "0,99", *options)
+    done = run(str(allocator_model), "--gpus", "0,99", *options)
     assert done.returncode == 2
     assert "--gpus 0,99: there is no cuda:99" in done.stderr
 
 
-def test_with_a_gpu_there_it_is_asked(telling: Path) -> None:
-    with Server(model=telling, preloads=[str(TELLS)]) as server:
+def test_server_reports_the_gpu_and_uses_aoti(allocator_model: Path) -> None:
+    with Server(model=allocator_model, preloads=[str(TELLS)]) as server:
         assert server.ready.backend == Backend.AOTI
         assert torch.cuda.get_device_name(0) in server.ready.gpu
         capability = ".".join(map(str, torch.cuda.get_device_capability(0)))
@@ -72,25 +72,27 @@ def reserved(server: Server, **environment: str) -> int:
     return max(map(int, said))
 
 
-def test_caching_allocator_is_off_and_each_check_may_have_it(telling: Path) -> None:
-    with Server(model=telling, preloads=[str(TELLS)]) as server:
+def test_caching_allocator_is_off_unless_a_check_enables_the_allocator(
+    allocator_model: Path,
+) -> None:
+    with Server(model=allocator_model, preloads=[str(TELLS)]) as server:
         assert reserved(server) == 0
         assert reserved(server, **{NO_CACHING: ""}) > 0
         assert reserved(server) == 0
 
 
-def test_variable_that_is_taken_away_leaves_the_caching_allocator(
-    telling: Path,
+def test_removed_variable_enables_the_caching_allocator(
+    allocator_model: Path,
 ) -> None:
     environment = {NO_CACHING: ""}
     with Server(
-        model=telling, preloads=[str(TELLS)], environment=environment
+        model=allocator_model, preloads=[str(TELLS)], environment=environment
     ) as server:
         assert NO_CACHING not in server.ready.environment
         assert reserved(server) > 0
 
 
-def test_run_says_where_it_was_and_what_showed_it(tmp_path: Path) -> None:
+def test_run_reports_the_gpu_and_the_allocator(tmp_path: Path) -> None:
     model, out = export_haystack(tmp_path / "model.pt2"), tmp_path / "out"
     options = ["--until", "ima", "--preload", str(PRELOAD), "--gpus", "0"]
     done = run(str(model), *options, "--jobs", "2", "--out", str(out))

@@ -55,8 +55,8 @@ def save(module: torch.nn.Module, path: Path) -> Path:
     return path
 
 
-@pytest.fixture(name="lying")
-def _lying(tmp_path: Path) -> Iterator[Server]:
+@pytest.fixture(name="faulty")
+def _faulty(tmp_path: Path) -> Iterator[Server]:
     model = save(Few(), tmp_path / "few.pt2")
     command = GUARDED_WORKER
     with Server(model=model, preloads=[str(PRELOAD)], command=command) as server:
@@ -71,7 +71,7 @@ def _healthy(tmp_path: Path) -> Iterator[Server]:
         yield server
 
 
-def asked(server: Server, guard: Guard) -> tuple[Ending, Observation]:
+def check(server: Server, guard: Guard) -> tuple[Ending, Observation]:
     ending = server.ask(Request(CheckOriginal(), CheckOptions(guard_pages=guard)))
     return ending, classify_ending(ending)
 
@@ -91,7 +91,7 @@ def script(side: int) -> subprocess.CompletedProcess[str]:
 
 
 @needs_nvcc
-def test_write_into_a_zone_is_told() -> None:
+def test_write_into_a_red_zone_is_reported() -> None:
     """The tensor has 100 bytes, and no page begins before byte 112."""
     done = script(list(Guard).index(Guard.AFTER))
     assert done.returncode != 0
@@ -101,28 +101,30 @@ def test_write_into_a_zone_is_told() -> None:
 
 @needs_nvcc
 @pytest.mark.parametrize("guard", [Guard.AFTER, Guard.BEFORE])
-def test_healthy_program_passes_between_zones(healthy: Server, guard: Guard) -> None:
+def test_healthy_program_passes_between_red_zones(
+    healthy: Server, guard: Guard
+) -> None:
     assert healthy.ready.no_guard_pages == ""
-    ending, seen = asked(healthy, guard)
+    ending, seen = check(healthy, guard)
     assert seen.signature is None, ending.log
     assert seen.invalid == seen.unresolved == ""
     assert red_zone_log.find_red_zone_note(ending.log)
 
 
 @needs_nvcc
-def test_overrun_shows_between_pages_and_is_at_least_no_number_between_zones(
-    lying: Server,
+def test_out_of_bounds_access_shows_with_guard_pages_or_red_zones(
+    faulty: Server,
 ) -> None:
-    ending, seen = asked(lying, Guard.AFTER)
+    ending, seen = check(faulty, Guard.AFTER)
     assert seen.signature is not None, ending.log
     pages = "pages" in red_zone_log.find_red_zone_note(ending.log)
     assert seen.signature.kind in ({Kind.IMA} if pages else {Kind.IMA, Kind.NAN})
 
 
-def test_compute_sanitizer_names_the_kernel_or_says_why_it_does_not(
-    lying: Server,
+def test_compute_sanitizer_report_names_the_kernel(
+    faulty: Server,
 ) -> None:
-    ending, seen = asked(lying, Guard.MEMCHECK)
+    ending, seen = check(faulty, Guard.MEMCHECK)
     if seen.unresolved:
         pytest.skip(seen.unresolved)
     report = compute_sanitizer.parse_sanitizer_report(ending.log)
@@ -136,15 +138,15 @@ def test_compute_sanitizer_names_the_kernel_or_says_why_it_does_not(
 
 
 def test_healthy_program_passes_under_compute_sanitizer(healthy: Server) -> None:
-    ending, seen = asked(healthy, Guard.MEMCHECK)
+    ending, seen = check(healthy, Guard.MEMCHECK)
     if seen.unresolved:
         pytest.skip(seen.unresolved)
     assert seen.signature is None, ending.log
 
 
-def test_warm_children_answer_as_others_do_after_a_fault(lying: Server) -> None:
-    lying.ask(Request(Describe()))
-    endings = [asked(lying, Guard.OFF)[1] for _ in range(6)]
+def test_checks_agree_after_an_out_of_bounds_access(faulty: Server) -> None:
+    faulty.ask(Request(Describe()))
+    endings = [check(faulty, Guard.OFF)[1] for _ in range(6)]
     kinds = {seen.signature and seen.signature.kind for seen in endings}
     assert len(kinds) == 1
 
@@ -165,7 +167,7 @@ def test_fault_leaves_a_core_dump(tmp_path: Path) -> None:
     assert [path.name.partition(".")[0] for path in tmp_path.iterdir()] == ["core"]
 
 
-def test_driver_knows_pages() -> None:
+def test_driver_has_the_functions_to_map_pages() -> None:
     """What red_zones.cu asks of it; told apart, where a driver has none."""
     driver = ctypes.CDLL("libcuda.so.1")
     for name in ("cuMemAddressReserve", "cuMemCreate", "cuMemMap", "cuMemSetAccess"):

@@ -86,7 +86,7 @@ def seen(runner: ScriptRunner, folder: Path, does: str) -> Observation:
         ("torch.empty(1 << 50, device='cuda')", {Kind.OOM}),
     ],
 )
-def test_kernel_that_dies_is_known_by_its_words(
+def test_kernel_failure_is_classified_by_its_message(
     runner: ScriptRunner, tmp_path: Path, does: str, kinds: set[Kind]
 ) -> None:
     first = seen(runner, tmp_path, does).signature
@@ -97,5 +97,5 @@ def test_kernel_that_dies_is_known_by_its_words(
     assert first.admits(again)
 
 
-def test_gpu_is_fine_after_all_that(runner: ScriptRunner, tmp_path: Path) -> None:
+def test_gpu_works_after_kernel_failures(runner: ScriptRunner, tmp_path: Path) -> None:
     assert seen(runner, tmp_path, "torch.ones(4, device='cuda').sum()").is_conclusive

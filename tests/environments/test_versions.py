@@ -66,7 +66,7 @@ def test_bisection_reports_that_the_oldest_version_fails() -> None:
     assert said == "fails on all tested versions: 2.6.0, 2.7.0, 2.8.0, 2.10.0, 2.15.0"
 
 
-def test_bisection_starts_at_the_version_of_the_failure_if_the_newest_passes() -> None:
+def test_bisection_starts_at_the_failing_version_if_the_newest_passes() -> None:
     repro = Repro(RELEASED[3:8])
     bisect(RELEASED, repro, "2.15.0", "2.10.0")
     failing = {version for version, fails in repro.verdicts.items() if fails}
@@ -82,7 +82,7 @@ def test_bisection_without_a_failing_version_runs_no_further_version() -> None:
     assert said == "passes on all tested versions: 2.10.0, 2.15.0"
 
 
-def test_bisection_looks_at_newer_versions_if_the_failure_was_seen_there() -> None:
+def test_bisection_tests_newer_versions_if_the_failure_was_seen_there() -> None:
     repro = Repro(RELEASED[6:])
     bisect(RELEASED, repro, "2.8.0", "2.15.0")
     assert summarize(repro.verdicts, RELEASED) == "fails since 2.12.0; passes on 2.11.0"

@@ -70,7 +70,7 @@ class Recorded:
         return ReducedProgram(client, Candidate.from_skeleton(skeleton), target)
 
 
-def test_one_compilation_tells_all() -> None:
+def test_chain_is_found_with_one_compilation() -> None:
     server = Recorded("roll")
     found = chain(server.minimum())
     assert found is not None
@@ -80,7 +80,7 @@ def test_one_compilation_tells_all() -> None:
 
 
 @pytest.mark.parametrize("searched", Build)
-def test_stock_build_is_asked_where_the_fast_one_does_not_fail(searched: Build) -> None:
+def test_stock_build_is_queried_if_fast_build_does_not_fail(searched: Build) -> None:
     server = Recorded("roll", fails_in=(Build.STOCK,))
     minimum = server.minimum()
     found = chain(minimum.with_client(minimum.client.with_options(build=searched)))
@@ -89,7 +89,7 @@ def test_stock_build_is_asked_where_the_fast_one_does_not_fail(searched: Build) 
     assert [r.options.build for r in server.asked] == [Build.FAST, Build.STOCK]
 
 
-def test_what_took_all_its_time_is_not_asked_to_take_it_again() -> None:
+def test_timed_out_run_is_not_repeated() -> None:
     server = Recorded("roll", hangs=True)
     found = chain(server.minimum())
     assert found is not None
@@ -99,7 +99,7 @@ def test_what_took_all_its_time_is_not_asked_to_take_it_again() -> None:
     assert len(server.asked) == 1
 
 
-def test_stock_build_is_asked_once_where_the_fast_one_is_given_up() -> None:
+def test_stock_build_is_queried_once_after_fast_build_is_abandoned() -> None:
     server = Recorded("roll", fails_in=())
     minimum = server.minimum()
     given_up = Builds(in_a_row=MAX_FALLBACKS_IN_A_ROW)
@@ -124,7 +124,7 @@ PASSES = Ending("exit", 0, "done", Checked())
         ({}, Ending("memory", 9, "run"), "the run had no result: memory in run"),
     ],
 )
-def test_it_is_said_why_an_answer_tells_nothing(
+def test_inconclusive_answer_has_a_reason(
     changes: dict[str, Any], ending: Ending | None, why: str
 ) -> None:
     minimum = replace(Recorded("roll").minimum(), **changes)
@@ -136,7 +136,7 @@ def as_source(minimum: ReducedProgram) -> ReducedProgram:
     return minimum.with_client(client)
 
 
-def test_source_is_asked_where_the_program_that_it_is_of_does_not_fail() -> None:
+def test_source_form_is_queried_if_program_form_does_not_fail() -> None:
     server = Recorded("roll", fails_as=(CandidateForm.SOURCE,))
     found = chain(as_source(server.minimum()))
     assert found is not None
@@ -146,18 +146,18 @@ def test_source_is_asked_where_the_program_that_it_is_of_does_not_fail() -> None
     assert server.asked[-1].options.form is CandidateForm.PROGRAM
 
 
-def test_program_that_fails_is_asked_though_its_source_was() -> None:
+def test_failing_program_form_is_queried_instead_of_source_form() -> None:
     server = Recorded("roll")
     chain(as_source(server.minimum()))
     assert [r.options.form for r in server.asked] == [CandidateForm.PROGRAM]
 
 
-def test_neither_program_nor_source_need_fail_when_they_are_to_tell() -> None:
+def test_reason_names_both_forms_if_neither_fails() -> None:
     minimum = as_source(Recorded("roll").minimum())
     assert "neither the program nor its" in minimum.why_not(PASSES)
 
 
-def test_program_with_other_names_is_said_to_be_one() -> None:
+def test_renamed_program_is_reported_as_unknown() -> None:
     server = Recorded("roll", renamed="it has other names")
     found = chain(server.minimum())
     assert found is not None
@@ -167,7 +167,7 @@ def test_program_with_other_names_is_said_to_be_one() -> None:
 
 
 @pytest.mark.parametrize(("rate", "tries"), [(1.0, 1), (0.5, 5), (0.25, 10)])
-def test_what_fails_at_times_is_asked_until_it_does(rate: float, tries: int) -> None:
+def test_flaky_failure_is_queried_until_it_occurs(rate: float, tries: int) -> None:
     asked: list[Request] = []
 
     class Seldom:
@@ -191,7 +191,7 @@ def test_what_fails_at_times_is_asked_until_it_does(rate: float, tries: int) -> 
     assert len(asked) == tries
 
 
-def test_what_no_longer_fails_tells_nothing() -> None:
+def test_chain_is_unknown_if_instrumented_run_passes() -> None:
     found = chain(Recorded("roll", fails_in=()).minimum())
     assert found is not None
     assert not found.cause
@@ -200,13 +200,13 @@ def test_what_no_longer_fails_tells_nothing() -> None:
     )
 
 
-def test_a_death_before_anything_was_written_is_said() -> None:
+def test_run_that_recorded_nothing_is_reported() -> None:
     found = chain(Recorded("roll", tells=False).minimum())
     assert found is not None
     assert "recorded nothing" in found.unknown[0]
 
 
-def test_nothing_is_asked_where_minutes_are_short() -> None:
+def test_no_query_is_made_if_time_is_short() -> None:
     server = Recorded("roll")
     short = replace(server.minimum(), budget=Spent(), seconds=9.0)
     found = chain(short)
@@ -222,7 +222,7 @@ class Spent(Unlimited):
         return 1.0
 
 
-def test_failures_of_other_kinds_are_not_asked_about() -> None:
+def test_no_query_is_made_for_other_failure_kinds() -> None:
     server = Recorded("roll")
     wrong = Signature(Kind.MISMATCH, Stage.COMPARE)
     build = Signature(Kind.COMPILE_ERROR, Stage.COMPILE, "C++")
@@ -231,7 +231,7 @@ def test_failures_of_other_kinds_are_not_asked_about() -> None:
     assert not server.asked
 
 
-def test_operators_that_are_left_bear_their_own_lines() -> None:
+def test_remaining_operators_have_their_own_source_lines() -> None:
     left = list_operators(Recorded("roll").minimum().candidate)
     assert [str(operator) for operator in left] == [
         "aten.flip.default (own2.py:6)",

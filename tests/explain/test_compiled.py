@@ -78,7 +78,7 @@ def failing(
 
 @pytest.mark.aoti
 @pytest.mark.every_run
-def test_kernels_on_the_interpreter_pass_without_what_is_at_fault(
+def test_faulty_option_is_found_on_the_interpreter(
     tmp_path: Path,
 ) -> None:
     planted = tmp_path / "planted.py"
@@ -100,7 +100,7 @@ def test_kernels_on_the_interpreter_pass_without_what_is_at_fault(
 
 
 @pytest.mark.aoti
-def test_lowering_that_is_at_fault_is_found_by_its_number(tmp_path: Path) -> None:
+def test_faulty_lowering_is_found_by_number(tmp_path: Path) -> None:
     with failing(Reversed(), ROLL / "planted.py", tmp_path) as minimum:
         variants = Variants(minimum).with_options(form=CandidateForm.SOURCE)
         known = needed_applications(variants.with_fast_build())

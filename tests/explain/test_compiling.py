@@ -88,7 +88,9 @@ def raised(error: Raised) -> Ending:
         ),
     ],
 )
-def test_frames_tell_what_was_done(name: str, doing: str, place: str) -> None:
+def test_phase_and_function_are_classified_from_frames(
+    name: str, doing: str, place: str
+) -> None:
     frames = recorded(name).frames
     assert classify_phase(frames) == doing
     assert find_innermost_function(frames) == place
@@ -108,11 +110,11 @@ def test_frames_tell_what_was_done(name: str, doing: str, place: str) -> None:
         ("torch/nn/modules/module.py:_call_impl", ""),
     ],
 )
-def test_phase_is_that_of_the_innermost_frame_known(frame: str, doing: str) -> None:
+def test_phase_comes_from_the_innermost_known_frame(frame: str, doing: str) -> None:
     assert classify_phase((frame, "torch/fx/node.py:args")) == doing
 
 
-def test_what_stands_for_inductor_on_the_interpreter_is_not_named() -> None:
+def test_interpreter_code_generation_frames_are_not_named() -> None:
     ours = "shrinkfx/worker/interpreter/codegen/cuda_source.py:_compile_kernels"
     frames = ("torch/_inductor/codegen/cpp_wrapper_gpu.py:generate", ours)
     assert name_frame(f"/home/me/{ours[:-17]}", "_compile_kernels") == ours
@@ -120,7 +122,7 @@ def test_what_stands_for_inductor_on_the_interpreter_is_not_named() -> None:
     assert found.cause == ("Benchmarking fails: out of memory.",)
 
 
-def test_wrapper_is_no_kernel_and_a_size_that_it_lacks_is_of_an_operator() -> None:
+def test_undeclared_size_in_the_wrapper_blames_an_operator_not_a_kernel() -> None:
     said = (
         "CppCompileError: C++ compile error\n\nOutput:\n/tmp/c.wrapper.cpp: In member "
         "function 'void torch::aot_inductor::AOTInductorModel::run_impl(int)':\n"
@@ -136,7 +138,7 @@ def test_wrapper_is_no_kernel_and_a_size_that_it_lacks_is_of_an_operator() -> No
     )
 
 
-def test_lowering_names_operator_and_function() -> None:
+def test_lowering_failure_names_operator_and_function() -> None:
     traces = Traces(raised_at=(("tanh",),))
     found = explain(traces, raised(recorded("lowering/alone")))
     assert [operator.name for operator in found.culprits] == ["tanh"]
@@ -156,7 +158,7 @@ def test_lowering_names_operator_and_function() -> None:
         ("RuntimeError", "it is: 3.", "it is: 3."),
     ],
 )
-def test_error_is_quoted_as_far_as_it_says_anything(
+def test_error_is_quoted_by_message_or_by_type_if_empty(
     kind: str, message: str, said: str
 ) -> None:
     frames = ("torch/_inductor/codegen/cpp_wrapper_cpu.py:fill_args",)
@@ -167,7 +169,7 @@ def test_error_is_quoted_as_far_as_it_says_anything(
 KERNEL = "cpp_fused_add_cat_hypot_mul_native_layer_norm_sigmoid_split_view_5"
 
 
-def test_compilers_line_is_shown_among_those_around_it() -> None:
+def test_compile_error_line_is_shown_with_its_context() -> None:
     error = recorded("compile_missing_symbol")
     complaint = parse_gcc_error(error.message)
     assert complaint
@@ -190,7 +192,7 @@ def test_compilers_line_is_shown_among_those_around_it() -> None:
     assert marked.mark[place:].startswith("^~~")
 
 
-def test_lines_are_counted_as_the_files_do_that_are_kept() -> None:
+def test_quoted_lines_are_renumbered_as_in_saved_sources() -> None:
     code = tuple(CodeLine(n, text, n == 12) for n, text in enumerate("abc", 11))
     halted = StopPoint((), "C++ compilation", code=code, file="other.cpp")
     known = Explanation(cause=halted.cause, compile_error=halted)
@@ -205,12 +207,12 @@ def test_lines_are_counted_as_the_files_do_that_are_kept() -> None:
     assert renumber_quotes(known, {}) == known
 
 
-def test_linker_is_told_from_the_compiler() -> None:
+def test_linker_error_is_distinguished_from_a_compile_error() -> None:
     found = explain(Traces(), raised(recorded("linker/alone")))
     assert found.doing == "linking"
 
 
-def test_triton_marks_the_last_line_that_it_shows() -> None:
+def test_triton_error_marks_its_last_quoted_line() -> None:
     text = (
         "at 3:10:\ndef leaky(x):\n    y = x\n    z = y + SLOPE\n          ^\n"
         "NameError('SLOPE')"
@@ -227,7 +229,7 @@ HANGS = Ending("timeout", stage="run")
 PRINTED = "[ before_launch: cpp_0 ]\n[ after_launch: cpp_0 ]\n"
 
 
-def test_a_hang_is_that_of_the_kernel_that_was_running() -> None:
+def test_hang_is_attributed_to_the_running_kernel() -> None:
     hangs = replace(HANGS, log=f"{PRINTED}[ before_launch: cpp_1 ]\n")
     found = explain(Traces(RUNNING), hangs)
     assert [operator.name for operator in found.culprits] == ["tanh", "cos"]
@@ -237,14 +239,14 @@ def test_a_hang_is_that_of_the_kernel_that_was_running() -> None:
     )
 
 
-def test_a_kernel_that_was_yet_to_come_is_not_said_to_have_run() -> None:
+def test_kernel_not_yet_launched_is_not_reported_as_run() -> None:
     found = explain(Traces(RUNNING), replace(HANGS, log=PRINTED))
     assert found.cause[0].startswith("The run")
     assert "before kernel cpp_1 (launch 2 of 2) fails" in found.cause[0]
     assert "which computes" not in found.cause[0]
 
 
-def test_a_call_that_fails_is_no_kernel_and_made_none_of_its_operands() -> None:
+def test_failing_operator_call_blames_only_its_operator() -> None:
     launches = (RUNNING[0], Launch("aoti_torch_cpu_tanh", ("relu", "tanh")))
     printed = f"{PRINTED}[ before_launch: at::_ops::tanh::call ]\n"
     found = explain(Traces(launches), replace(HANGS, log=printed))
@@ -252,12 +254,12 @@ def test_a_call_that_fails_is_no_kernel_and_made_none_of_its_operands() -> None:
     assert (found.launch, found.before) == (2, False)
 
 
-def test_no_kernel_is_named_where_no_launch_was_printed() -> None:
+def test_no_kernel_is_named_if_no_launch_was_printed() -> None:
     found = explain(Traces(RUNNING[:1]), HANGS)
     assert found.kernel == ""
 
 
-def test_that_eager_fails_too_is_said_first() -> None:
+def test_eager_failure_is_recorded_in_the_explanation() -> None:
     found = explain(Traces(RUNNING[:1]), HANGS, reference=False)
     assert found.eager_fails
 
@@ -266,18 +268,18 @@ def test_that_eager_fails_too_is_said_first() -> None:
     "target",
     [Signature(Kind.MISMATCH, Stage.COMPARE), Signature(Kind.ASSERT, Stage.RUN, "x")],
 )
-def test_chains_of_others_are_left_to_them(target: Signature) -> None:
+def test_stop_point_is_none_for_other_failure_kinds(target: Signature) -> None:
     client = CheckClient(FakeServer(HANGS), Limits(20.0, 1 << 30))
     assert explain_stop(ReducedProgram(client, PROGRAM, target)) is None
 
 
-def test_a_death_of_the_compiler_says_how_it_ended() -> None:
+def test_compiler_crash_is_described_as_compilation() -> None:
     died = Ending("signal", signal.SIGSEGV, "compile")
     found = explain(Traces(raised_at=(("cos",),)), died)
     assert found.doing == "compilation"
 
 
-def test_a_hang_of_the_compiler_is_said_as_one() -> None:
+def test_compiler_hang_is_described_as_a_timeout() -> None:
     found = explain(Traces(), Ending("timeout", stage="compile"))
     assert found.cause == ("Compilation fails: it did not finish within 20 s.",)
 
@@ -292,7 +294,7 @@ def test_a_hang_of_the_compiler_is_said_as_one() -> None:
         (Ending("late", 9, "compile"), "the run had no result: "),
     ],
 )
-def test_it_is_said_why_nobody_knows_where_it_stops(then: Ending, why: str) -> None:
+def test_unknown_stop_point_has_a_reason(then: Ending, why: str) -> None:
     before = Ending("exit", stage="compile", answer=recorded("lowering/alone"))
     seen = classify_ending(before).signature
     assert seen
@@ -316,13 +318,13 @@ def lowering(calls: str, *, is_own: bool = False) -> StopPoint:
         ("aten.exp.default", "aten.exp.default (from aten.tanh.default)"),
     ],
 )
-def test_what_is_lowered_is_named_by_what_it_calls(calls: str, named: str) -> None:
+def test_failing_lowering_is_named_by_its_call_target(calls: str, named: str) -> None:
     found = lowering(calls)
     assert [operator.name for operator in found.culprits] == ["tanh"]
     assert found.cause[0].startswith(f"Lowering of {named} fails: NotImplemented")
 
 
-def test_no_operator_is_guilty_of_what_a_users_pass_has_put_there() -> None:
+def test_node_inserted_by_a_user_pass_has_no_culprit_operator() -> None:
     found = lowering("aten.lerp.Tensor", is_own=True)
     assert found.culprits == ()
     assert found.comes_of == ()
@@ -330,7 +332,7 @@ def test_no_operator_is_guilty_of_what_a_users_pass_has_put_there() -> None:
     assert found.cause[0].startswith(f"Lowering of {what}")
 
 
-def test_what_comes_of_no_operator_left_is_not_said_to() -> None:
+def test_node_without_a_remaining_origin_names_no_origin() -> None:
     traces = Traces(raised_at=(("gone",),), at_work="aten.copy_.default")
     found = explain(traces, raised(recorded("lowering/alone")))
     assert found.cause[0].startswith("Lowering of aten.copy_.default fails: ")

@@ -152,7 +152,7 @@ def passes_with(*needed: str, otherwise: Ending = FAILS) -> Compiles:
 @pytest.mark.parametrize(
     ("needed", "median", "most"), [(1, 10, 13), (2, 19, 21), (3, 24, 30)]
 )
-def test_needed_switches_are_found_in_so_many_compilations(
+def test_needed_switches_are_found_within_a_compilation_limit(
     needed: int, median: int, most: int
 ) -> None:
     draw, counts = random.Random(1), []
@@ -168,7 +168,7 @@ def test_needed_switches_are_found_in_so_many_compilations(
     assert max(counts) <= most <= MOST
 
 
-def test_what_fails_all_the_same_takes_one_compilation() -> None:
+def test_failure_independent_of_switches_takes_one_compilation() -> None:
     compiler = Compiler()
     found = needed_switches(Variants(minimum(compiler)))
     assert (found.passes_with, found.compilations, found.unknown) == ((), 1, "")
@@ -189,7 +189,7 @@ def test_what_fails_all_the_same_takes_one_compilation() -> None:
 
 
 @pytest.mark.parametrize("other", [DIES, REFUSES, HANGS])
-def test_another_failure_is_no_pass(other: Ending) -> None:
+def test_different_failure_does_not_count_as_a_pass(other: Ending) -> None:
     """Nor does it stand in the way, where switches make it that are not needed."""
     compiler = Compiler(passes_with("cpp.simdlen", otherwise=other))
     found = needed_switches(Variants(minimum(compiler)))
@@ -217,9 +217,7 @@ def test_another_failure_is_no_pass(other: Ending) -> None:
         ("pattern_matcher", "online_softmax"),
     ],
 )
-def test_finer_switch_is_named_where_a_coarser_does_as_well(
-    coarse: str, fine: str
-) -> None:
+def test_finer_switch_is_preferred_to_a_coarser_one(coarse: str, fine: str) -> None:
     does = [passes_with(coarse), passes_with(fine)]
 
     def either(inductor: InductorOptions) -> Ending:
@@ -229,7 +227,7 @@ def test_finer_switch_is_named_where_a_coarser_does_as_well(
     assert [s.option for s in found.passes_with] == [fine]
 
 
-def test_what_passes_by_chance_is_not_told() -> None:
+def test_switch_that_passes_by_chance_is_not_reported() -> None:
     draw = random.Random(3)
     told: list[Setting] = []
     for _ in range(30):
@@ -239,7 +237,7 @@ def test_what_passes_by_chance_is_not_told() -> None:
     assert told == []
 
 
-def test_switches_that_there_are_not_are_passed_over() -> None:
+def test_missing_and_fixed_switches_are_skipped() -> None:
     compiler = Compiler(lacks=frozenset({"cpp.simdlen"}), fixed=("allow_buffer_reuse",))
     found = needed_switches(Variants(minimum(compiler)))
     assert found.missing == ("cpp.simdlen",)
@@ -248,7 +246,7 @@ def test_switches_that_there_are_not_are_passed_over() -> None:
     assert not {"cpp.simdlen", "allow_buffer_reuse"} & {*compiler.asked[0].inductor}
 
 
-def test_kernels_on_the_interpreter_have_switches_of_their_own() -> None:
+def test_interpreter_kernels_have_their_own_switches() -> None:
     compiler = Compiler(passes_with("triton.max_tiles"), cuda=True)
     made = minimum(compiler)
     made = made.with_client(made.client.with_options(probe=Probe.REAL))
@@ -294,7 +292,9 @@ def test_kernels_on_the_interpreter_have_switches_of_their_own() -> None:
         ),
     ],
 )
-def test_switches_in_words(needed: list[str], target: Signature, text: str) -> None:
+def test_needed_switches_are_described(
+    needed: list[str], target: Signature, text: str
+) -> None:
     ends = {Stage.COMPARE: FAILS, Stage.RUN: DIES, Stage.COMPILE: REFUSES}
     otherwise = ends[target.stage]
     compiler = Compiler(passes_with(*needed, otherwise=otherwise))
@@ -320,7 +320,7 @@ def needs(part: Subsystem, *numbers: int) -> Callable[[LeaveOut], Ending]:
 
 
 @pytest.mark.parametrize("part", COUNTS)
-def test_needed_application_is_found_by_its_number(part: Subsystem) -> None:
+def test_needed_application_is_found_by_number(part: Subsystem) -> None:
     for number in range(COUNTS[part]):
         compiler = Compiler(does_without=needs(part, number))
         found = needed_applications(Variants(minimum(compiler)))
@@ -338,7 +338,7 @@ def test_needed_application_is_found_by_its_number(part: Subsystem) -> None:
         assert len(compiler.asked) <= 13 + number
 
 
-def test_numbers_are_those_of_the_program_where_its_source_does_not_fail() -> None:
+def test_numbers_refer_to_program_form_if_source_form_does_not_fail() -> None:
     """A repro holds the program itself then."""
 
     @dataclass
@@ -353,7 +353,7 @@ def test_numbers_are_those_of_the_program_where_its_source_does_not_fail() -> No
     assert found.unknown == ()
 
 
-def test_all_that_are_needed_are_told_the_last_first() -> None:
+def test_needed_applications_are_listed_last_first() -> None:
     compiler = Compiler(does_without=needs(Subsystem.LOWERINGS, 1, 4))
     found = needed_applications(Variants(minimum(compiler))).left_out
     told = [(one.number, one.alone, one.onwards) for one in found]
@@ -361,7 +361,7 @@ def test_all_that_are_needed_are_told_the_last_first() -> None:
     assert len(by_hand(Decisions(left_out=found))) == 2
 
 
-def test_lowering_in_words_and_as_commands() -> None:
+def test_needed_lowering_is_described_with_commands() -> None:
     compiler = Compiler(does_without=needs(Subsystem.LOWERINGS, 2))
     found = find_decisions(minimum(compiler))
     first, in_vain = format_decisions(found, TARGET)
@@ -388,7 +388,7 @@ def test_lowering_in_words_and_as_commands() -> None:
     assert found.compilations == len(compiler.asked)
 
 
-def test_lowering_of_an_innocent_is_only_said_to_show_it() -> None:
+def test_lowering_of_a_non_culprit_only_shows_the_failure() -> None:
     guilty, reader, other = (
         Operator(name, f"aten.{name}.default") for name in ("relu", "tanh", "erfc")
     )
@@ -411,7 +411,7 @@ def test_lowering_of_an_innocent_is_only_said_to_show_it() -> None:
     assert not any(one.only_shows for one in unknown.left_out)
 
 
-def test_no_decision_is_at_fault_where_an_operator_of_the_users_is() -> None:
+def test_no_decision_is_at_fault_if_a_custom_operator_is() -> None:
     mine, other = Operator("mix", "mine.mix.default"), Operator("n", "aten.n.default")
     setting = Setting("inplace_buffers", value=False, what="results in place")
     left = SkippedPart(Subsystem.POST_GRAD, 10, 16, "reinplace", alone=True)
@@ -432,7 +432,7 @@ def test_no_decision_is_at_fault_where_an_operator_of_the_users_is() -> None:
     assert told.endswith("are at fault.")
 
 
-def test_pass_in_words() -> None:
+def test_needed_pass_is_described() -> None:
     compiler = Compiler(does_without=needs(Subsystem.POST_GRAD, 7))
     first, *_ = format_decisions(find_decisions(minimum(compiler)), TARGET)
     assert first == (
@@ -441,7 +441,7 @@ def test_pass_in_words() -> None:
     )
 
 
-def test_pass_that_has_changed_the_graph_is_told_without_more() -> None:
+def test_only_passes_are_tried_if_the_graph_was_changed() -> None:
     compiler = Rewrites(does_without=needs(Subsystem.POST_GRAD, 7))
     found = explain(minimum(compiler), KnownFacts())
     assert found.cause == (
@@ -478,13 +478,15 @@ class Rewrites(Compiler):
         (2, 3, ("fails with all 3 lowerings:", "passes with lowerings 0 to 1, and")),
     ],
 )
-def test_by_hand_says_what_is_left_in(number: int, of: int, told: list[str]) -> None:
+def test_manual_commands_name_the_remaining_lowerings(
+    number: int, of: int, told: list[str]
+) -> None:
     one = SkippedPart(Subsystem.LOWERINGS, number, of, "aten.x", onwards=True)
     found = map(str, by_hand(Decisions(left_out=(one,))))
     assert all(text.startswith(t) for text, t in zip(found, told, strict=True))
 
 
-def test_what_only_goes_away_with_what_comes_after_is_told_so() -> None:
+def test_lowering_needed_only_together_with_later_ones_is_described() -> None:
     def without(asked: LeaveOut) -> Ending:
         both = [leaves_out(asked, Subsystem.LOWERINGS, n) for n in (2, 4)]
         return PASSES if all(both) else FAILS
@@ -505,7 +507,7 @@ def test_what_only_goes_away_with_what_comes_after_is_told_so() -> None:
     )
 
 
-def test_each_is_tried_alone_where_leaving_all_out_fails_otherwise() -> None:
+def test_applications_are_tried_alone_if_skipping_all_fails_differently() -> None:
     def without(asked: LeaveOut) -> Ending:
         if asked.subsystems and asked.last is None:
             return REFUSES
@@ -519,7 +521,7 @@ def test_each_is_tried_alone_where_leaving_all_out_fails_otherwise() -> None:
 
 
 @pytest.mark.parametrize("alone", [REFUSES, DIES])
-def test_what_nothing_compiles_without_is_no_decision(alone: Ending) -> None:
+def test_pass_required_to_compile_is_not_reported(alone: Ending) -> None:
     """It fails with each other one left out, so that none of them is needed."""
 
     def without(asked: LeaveOut) -> Ending:
@@ -532,7 +534,7 @@ def test_what_nothing_compiles_without_is_no_decision(alone: Ending) -> None:
     assert (not why) if alone is REFUSES else why[0].startswith(unknown)
 
 
-def test_what_does_not_hold_twice_is_not_told() -> None:
+def test_unrepeatable_result_is_not_reported() -> None:
     answers = {Build.FAST: PASSES, Build.STOCK: FAILS}
 
     class Moody(Compiler):
@@ -574,7 +576,7 @@ class Short:
 
 
 @pytest.mark.parametrize("questions", [0, 1, 5, 12])
-def test_where_minutes_are_short_that_is_said(questions: int) -> None:
+def test_short_time_budget_is_reported(questions: int) -> None:
     compiler = Compiler(passes_with("max_fusion_size"))
     made = replace(minimum(compiler), budget=Short(questions), seconds=0.5)
     found = find_decisions(made)
@@ -583,7 +585,7 @@ def test_where_minutes_are_short_that_is_said(questions: int) -> None:
     assert all("not enough time left" in why for why in found.unknown)
 
 
-def test_table_of_switches_holds_each_once() -> None:
+def test_switch_table_has_no_duplicates() -> None:
     options = [switch.option for switch in SWITCHES]
     assert len(options) == len({*options})
     table: Mapping[str, Any] = {s.option: s.what for s in SWITCHES}

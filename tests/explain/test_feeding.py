@@ -29,7 +29,7 @@ CALLED = "cpp_fused_sum_0", "aoti_torch_cpu_cumsum", "cpp_fused_index_1"
 KERNELS = "cpp_fused_flip_0", "cpp_fused_exp_1", "cpp_fused_roll_2"
 
 
-def test_kernel_is_fed_by_what_wrote_its_buffers() -> None:
+def test_feeding_kernels_are_the_writers_of_the_read_buffers() -> None:
     assert find_feeding_kernels(CPP, KERNELS, "cpp_fused_roll_2") == (
         "cpp_fused_flip_0",
     )
@@ -38,18 +38,18 @@ def test_kernel_is_fed_by_what_wrote_its_buffers() -> None:
     )
 
 
-def test_who_only_reads_a_buffer_has_not_made_it() -> None:
+def test_reader_of_a_buffer_is_not_a_feeding_kernel() -> None:
     assert find_feeding_kernels(PYTHON, (), "triton_poi_fused_add_1") == (
         *("triton_poi_fused_mul_0", "softclip_kernel_0"),
     )
 
 
-def test_first_kernel_is_fed_by_none_and_an_unknown_one_neither() -> None:
+def test_first_and_unknown_kernels_have_no_feeding_kernels() -> None:
     assert find_feeding_kernels(CPP, KERNELS, "cpp_fused_flip_0") == ()
     assert find_feeding_kernels(CPP, KERNELS, "nobody") == ()
 
 
-def test_operators_feed_kernels_too() -> None:
+def test_operator_calls_count_as_feeding_kernels() -> None:
     assert find_feeding_kernels(WITH_OPERATORS, CALLED, CALLED[-1]) == (
         "aoti_torch_cpu_cumsum",
     )
@@ -60,7 +60,7 @@ def test_operators_feed_kernels_too() -> None:
     assert find_feeding_kernels(python, (), "k_0") == ("extern_kernels.mm",)
 
 
-def test_buffers_for_results_are_not_taken() -> None:
+def test_result_buffers_are_not_reused_buffers() -> None:
     assert find_reused_buffers(WITH_OPERATORS, CALLED, CALLED[-1]) == {"buf2"}
     assert find_reused_buffers(WITH_OPERATORS, CALLED, CALLED[0]) == frozenset()
     assert find_reused_buffers(PYTHON, (), "triton_poi_fused_add_1") == {"buf0", "buf1"}

@@ -50,7 +50,7 @@ class Server(FakeServer):
         return ReducedProgram(client, PROGRAM, target)
 
 
-def test_operator_that_dies_is_left_out_and_what_it_was_given_is_looked_at() -> None:
+def test_crashing_operator_is_removed_to_compare_its_inputs() -> None:
     server = Server(FAILS)
     found = find_wrong_input(server.minimum(), {"sin"})
     assert found is not None
@@ -60,7 +60,7 @@ def test_operator_that_dies_is_left_out_and_what_it_was_given_is_looked_at() -> 
     assert asked["candidate"]["keep"] == ["relu", "tanh", "cos"]
 
 
-def test_listing_is_cut_before_what_dies() -> None:
+def test_printed_program_is_cut_before_the_crashing_operator() -> None:
     program = listed(
         listing(
             """
@@ -88,7 +88,7 @@ def test_listing_is_cut_before_what_dies() -> None:
     )
 
 
-def test_tensor_of_a_size_that_an_operator_dies_of_is_returned() -> None:
+def test_tensor_behind_a_size_operand_is_returned_after_the_cut() -> None:
     program = listing(
         """
         relu = torch.ops.aten.relu.default(x)
@@ -102,7 +102,7 @@ def test_tensor_of_a_size_that_an_operator_dies_of_is_returned() -> None:
     assert cut_before(program, {"dies"}).main.statements[-1].code == "(relu,)"
 
 
-def test_list_that_an_operator_dies_of_is_returned_by_its_items() -> None:
+def test_items_of_a_list_operand_are_returned_after_the_cut() -> None:
     program = listing(
         """
         split = torch.ops.aten.split.Tensor(x, 1)
@@ -114,9 +114,7 @@ def test_list_that_an_operator_dies_of_is_returned_by_its_items() -> None:
     assert cut_before(program, {"cat"}).main.statements[-1].code == "(first,)"
 
 
-def test_last_of_a_kernel_that_dies_is_left_out_and_of_all_where_none_is_known() -> (
-    None
-):
+def test_last_operator_of_a_crashing_or_unknown_kernel_is_removed() -> None:
     for dying in ({"cos", "sin"}, set[str]()):
         server = Server(FAILS)
         assert find_wrong_input(server.minimum(), dying) is not None
@@ -127,11 +125,11 @@ def test_last_of_a_kernel_that_dies_is_left_out_and_of_all_where_none_is_known()
     "server",
     [Server(PASSES), Server(RAISES), Server(FAILS, replace(WRONG_BEFORE, tiny=True))],
 )
-def test_nothing_is_said_where_nothing_is_wrong_before_it(server: Server) -> None:
+def test_no_wrong_input_is_reported_if_inputs_are_right(server: Server) -> None:
     assert find_wrong_input(server.minimum(), {"sin"}) is None
 
 
-def test_nothing_is_asked_where_nothing_could_be_told() -> None:
+def test_no_query_is_made_if_inputs_cannot_be_compared() -> None:
     server = Server(FAILS)
     compiling = Signature(Kind.EXCEPTION, Stage.COMPILE, "RuntimeError: refused")
     assert find_wrong_input(server.minimum(compiling), {"sin"}) is None
@@ -148,7 +146,7 @@ def test_nothing_is_asked_where_nothing_could_be_told() -> None:
     assert not server.asked
 
 
-def test_who_made_it_is_guilty_and_where_it_shows_is_said() -> None:
+def test_producer_of_a_wrong_input_is_culprit_of_a_later_error() -> None:
     found = explain(Server(FAILS).minimum(), KnownFacts())
     assert [one.name for one in found.culprits] == ["tanh"]
     assert found.cause == (
@@ -160,14 +158,14 @@ def test_who_made_it_is_guilty_and_where_it_shows_is_said() -> None:
     )
 
 
-def test_who_dies_of_what_is_right_is_blamed_as_before() -> None:
+def test_failure_with_right_inputs_is_explained_without_values() -> None:
     found = explain(Server(PASSES).minimum(), KnownFacts())
     assert found.culprits == ()
     assert found.cause == ("The run fails: refused.",)
     assert found.values is None
 
 
-def test_who_lies_is_blamed_for_the_wrong_value_that_another_dies_of() -> None:
+def test_fake_kernel_mismatch_is_the_cause_of_a_later_crash() -> None:
     lies = {"relu": lie("relu", tensor("int32", 6), tensor("int64", 6))}
     found = explain(Server(FAILS).minimum(), KnownFacts(mismatches=lies))
     assert [one.name for one in found.culprits] == ["relu"]

@@ -83,7 +83,7 @@ class Flagged(FakeServer):
             (home / f"before_launch_{name}_cpu.pt").write_bytes(b"values")
 
 
-def asked(server: FakeServer, folder: Path | None = None, *kernels: str) -> Guide:
+def guide_for(server: FakeServer, folder: Path | None = None, *kernels: str) -> Guide:
     client = CheckClient(server, Limits(60.0, 1 << 30), CheckOptions(sanity=True))
     return run_guide(ReducedProgram(client, PROGRAM, TARGET), kernels, folder)
 
@@ -92,8 +92,8 @@ def outcomes(found: Guide) -> dict[str, Outcome]:
     return {row.flag.partition("=")[0]: row.outcome for row in found.rows}
 
 
-def test_each_flag_has_a_row_with_its_answer() -> None:
-    found = asked(Flagged(), None, "bad_1")
+def test_each_flag_has_a_row_with_its_outcome() -> None:
+    found = guide_for(Flagged(), None, "bad_1")
     assert [(row.flag.partition(" ")[0], row.outcome) for row in found.rows] == [
         ("", Outcome.SAME),
         ("AOTI_RUNTIME_CHECK_INPUTS=1", Outcome.OTHER),
@@ -114,9 +114,9 @@ def test_each_flag_has_a_row_with_its_answer() -> None:
     assert Explanation.from_line(Explanation(guide=found).to_line()).guide == found
 
 
-def test_one_flag_is_set_at_a_time_and_what_acts_at_run_time_compiles_nothing() -> None:
+def test_one_flag_is_set_at_a_time_and_runtime_flags_reuse_the_package() -> None:
     server = Flagged()
-    asked(server, None, "bad_1")
+    guide_for(server, None, "bad_1")
     assert not any(request.options.sanity for request in server.asked)
     packages = [request.options.package for request in server.asked]
     assert packages == [packages[0]] * 3 + [None] * 3
@@ -128,26 +128,26 @@ def test_one_flag_is_set_at_a_time_and_what_acts_at_run_time_compiles_nothing() 
     assert taken == ["", "1", "", "", "", ""]
 
 
-def test_values_are_asked_of_the_guilty_kernel_and_of_what_feeds_it() -> None:
-    found = asked(Flagged(), None, "bad_1")
+def test_values_are_printed_for_the_culprit_kernel_and_its_feeders() -> None:
+    found = guide_for(Flagged(), None, "bad_1")
     assert 'FILTERED_KERNELS_TO_PRINT="made_0,bad_1"' in found.rows[-1].flag
     # Where nothing is known to be guilty, it is what was launched last.
-    assert asked(Flagged()).rows[-1].flag == found.rows[-1].flag
+    assert guide_for(Flagged()).rows[-1].flag == found.rows[-1].flag
 
 
-def test_flags_of_the_run_are_not_tried_on_what_does_not_compile() -> None:
+def test_runtime_flags_are_skipped_if_the_program_does_not_compile() -> None:
     error = Ending("exit", stage="compile", answer=Raised("InductorError", "no"))
     server = FakeServer(error)
-    found = asked(server)
+    found = guide_for(server)
     assert len(server.asked) == 1
     assert {row.why for row in found.rows[1:]} == {
         "the program fails before it runs",
     }
 
 
-def test_interpreter_says_what_has_no_meaning_there() -> None:
+def test_flags_without_meaning_on_the_interpreter_are_marked() -> None:
     on = Ready(backend=Backend.INTERPRETER, for_cuda=True)
-    found = asked(Flagged(on), None, "bad_1")
+    found = guide_for(Flagged(on), None, "bad_1")
     silent = {row.flag.partition("=")[0]: row.why for row in found.rows if row.why}
     assert len(silent) == 4
     assert all(why.startswith("has no meaning on the inter") for why in silent.values())
@@ -155,16 +155,16 @@ def test_interpreter_says_what_has_no_meaning_there() -> None:
     assert outcomes(found)["AOTI_RUNTIME_CHECK_INPUTS"] is Outcome.OTHER
 
 
-def test_each_of_cudas_variables_is_tried_without_the_other() -> None:
+def test_cuda_variables_are_tried_separately() -> None:
     server = Flagged(Ready(for_cuda=True))
-    found = asked(server)
+    found = guide_for(server)
     assert found.left_out[0].startswith("kernel.py: available on the interpreter only")
     names = "PYTORCH_NO_CUDA_MEMORY_CACHING", "CUDA_LAUNCH_BLOCKING"
     set_so = [tuple(r.options.environment.get(n) for n in names) for r in server.asked]
     assert [one for one in set_so if any(one)] == [("1", ""), ("", "1")]
 
 
-def test_nothing_is_asked_that_minutes_are_short_for() -> None:
+def test_no_query_is_made_if_time_is_short() -> None:
     server = Flagged()
     client = CheckClient(server, Limits(60.0, 1 << 30))
     short = ReducedProgram(client, PROGRAM, TARGET, budget=Minutes(10.0), seconds=9.0)
@@ -175,14 +175,14 @@ def test_nothing_is_asked_that_minutes_are_short_for() -> None:
     assert {row.outcome for row in found.rows} == {Outcome.NOT_ASKED}
 
 
-def test_files_are_left_as_a_whole_with_what_is_missing(tmp_path: Path) -> None:
+def test_artifact_files_are_written_with_a_list_of_missing_ones(tmp_path: Path) -> None:
     folder = tmp_path / "explain"
     (folder / "old").mkdir(parents=True)
-    others = asked(Flagged(), folder, "bad_1")
+    others = guide_for(Flagged(), folder, "bad_1")
     assert any("shrinkfx has not made" in text for text in others.left_out)
     assert [path.name for path in folder.iterdir()] == ["old"]
     (folder / ".shrinkfx").touch()
-    found = asked(Flagged(), folder, "bad_1")
+    found = guide_for(Flagged(), folder, "bad_1")
     names = {f"{path.relative_to(folder)}" for path in folder.rglob("*.*")}
     names.remove(".shrinkfx")
     # What is in memory for results before a launch is no input.
@@ -197,7 +197,7 @@ def test_files_are_left_as_a_whole_with_what_is_missing(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["explain"]
 
 
-def test_end_of_the_kernel_alone_is_told(tmp_path: Path) -> None:
+def test_result_of_the_kernel_run_alone_is_reported(tmp_path: Path) -> None:
     class WithKernel(Flagged):
         def _leave(self, home: Path) -> None:
             home.mkdir()
@@ -207,7 +207,7 @@ def test_end_of_the_kernel_alone_is_told(tmp_path: Path) -> None:
             )
             (home / ArtifactFile.KERNEL_RUN).write_text(told.to_line())
 
-    found = asked(WithKernel(), tmp_path / "explain", "bad_1")
+    found = guide_for(WithKernel(), tmp_path / "explain", "bad_1")
     alone = str(found.kernel_alone)
     assert alone == "kernel.py: bad_1 alone fails alike: it strays"
 
@@ -229,11 +229,11 @@ def _parser(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize(("code", "is_there"), [(0, True), (3, False)])
-def test_report_of_the_trace_is_there_where_tlparse_is(
+def test_trace_report_is_written_if_tlparse_succeeds(
     tmp_path: Path, parser: Path, code: int, *, is_there: bool
 ) -> None:
     parser.write_text(f'#!/bin/sh\nmkdir "$3"\ncp "$1" "$3/index.html"\nexit {code}\n')
-    found = asked(Traced(), tmp_path / "explain", "bad_1")
+    found = guide_for(Traced(), tmp_path / "explain", "bad_1")
     assert (tmp_path / "explain/tlparse/index.html").exists() is is_there
     told = "tlparse's report: it ended with 3: " in found.left_out
     assert told is not is_there
@@ -242,7 +242,7 @@ def test_report_of_the_trace_is_there_where_tlparse_is(
 @pytest.mark.parametrize(
     ("seconds", "said"), [(4.0, "it took more than 1 s"), (3.0, "not enough time left")]
 )
-def test_tlparse_may_take_what_is_left_of_the_minutes(
+def test_tlparse_is_limited_to_the_remaining_time(
     tmp_path: Path, parser: Path, seconds: float, said: str
 ) -> None:
     parser.write_text("#!/bin/sh\nexec sleep 60\n")
@@ -253,10 +253,10 @@ def test_tlparse_may_take_what_is_left_of_the_minutes(
     assert f"tlparse's report: {said}: {by_hand}" in found.left_out
 
 
-def test_what_is_too_large_is_left_out_with_a_word(
+def test_too_large_artifact_is_omitted_with_a_message(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(artifacts, "MOST_BYTES", 6)
-    found = asked(Flagged(), tmp_path / "explain", "bad_1")
+    found = guide_for(Flagged(), tmp_path / "explain", "bad_1")
     assert [file.name for file in found.files] == ["inductor.log"]
     assert any("a.wrapper.cpp: " in text for text in found.left_out)

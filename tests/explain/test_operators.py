@@ -32,20 +32,20 @@ from shrinkfx.testing.listings import listed, listing
 CRASH = Signature(Kind.CRASH, Stage.RUN, MEMORY_FAULT)
 
 
-def asked(candidate: Candidate) -> ReducedProgram:
+def reduced_program(candidate: Candidate) -> ReducedProgram:
     return ReducedProgram(
         CheckClient(FakeServer(), Limits(10.0, 1 << 30)), candidate, CRASH
     )
 
 
-def test_operators_bear_their_line_and_module() -> None:
+def test_operators_have_their_source_line_and_module() -> None:
     placed = replace(operator("x", scope="blocks.3"), source="model.py:14")
     program = skeleton({"x": "", "relu": placed})
     (found,) = list_operators(Candidate.from_skeleton(program))
     assert str(found) == "aten.relu.default (model.py:14, blocks.3)"
 
 
-def test_operator_that_stands_in_for_another_is_of_no_line() -> None:
+def test_substituted_operator_has_no_source_line() -> None:
     placed = replace(operator("x", target="aten.mm.default"), source="model.py:14")
     program = skeleton({"x": "", "mm": placed})
     candidate = Candidate(
@@ -56,22 +56,24 @@ def test_operator_that_stands_in_for_another_is_of_no_line() -> None:
     assert not found.line
 
 
-def test_what_fails_alone_is_guilty_and_of_several_nothing_is_said() -> None:
-    alone = explain(asked(whole(chain("x", "relu"))), KnownFacts())
+def test_operator_failing_alone_is_culprit_but_none_of_several() -> None:
+    alone = explain(reduced_program(whole(chain("x", "relu"))), KnownFacts())
     assert alone.culprits == alone.operators
-    own = explain(asked(whole(chain("x", "relu"))), KnownFacts(own="by a.py."))
+    own = explain(
+        reduced_program(whole(chain("x", "relu"))), KnownFacts(own="by a.py.")
+    )
     assert own.cause == ("by a.py.", *alone.cause)
-    several = explain(asked(whole(chain("x", "relu", "exp"))), KnownFacts())
+    several = explain(reduced_program(whole(chain("x", "relu", "exp"))), KnownFacts())
     assert (several.culprits, several.cause) == ((), ())
 
 
 WRONG = Wrong(wrong=1, of=2, first=(0,), got="1.0", expected="0.0")
 
 
-def test_operator_that_lies_is_blamed_for_what_is_made_of_its_result(
+def test_fake_kernel_mismatch_is_the_cause_of_a_later_wrong_value(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    minimum = asked(whole(chain("x", "shift", "relu")))
+    minimum = reduced_program(whole(chain("x", "shift", "relu")))
     shift, relu = list_operators(minimum.candidate)
     found = WrongValue(culprits=(relu,), wrong=WRONG, kernel="cpp_fused_relu_0")
     monkeypatch.setattr(cause, "values", lambda _: found)
@@ -90,9 +92,9 @@ def test_operator_that_lies_is_blamed_for_what_is_made_of_its_result(
 
 
 @pytest.mark.parametrize("several", [True, False])
-def test_lie_is_the_cause_where_nothing_else_is_known(several: bool) -> None:
+def test_fake_kernel_mismatch_is_the_cause_if_no_other_is_known(several: bool) -> None:
     names = ["shift", "relu"] if several else ["shift"]
-    minimum = asked(whole(chain("x", *names)))
+    minimum = reduced_program(whole(chain("x", *names)))
     lies = {"shift": strided("shift", (1,), (2,))}
     told = explain(minimum, KnownFacts(mismatches=lies))
     assert [one.name for one in told.culprits] == ["shift"]
@@ -107,8 +109,8 @@ def test_lie_is_the_cause_where_nothing_else_is_known(several: bool) -> None:
     assert explain(while_compiled, KnownFacts(mismatches=lies)).mismatches == ()
 
 
-def test_operator_that_is_no_measure_is_blamed(monkeypatch: pytest.MonkeyPatch) -> None:
-    minimum = asked(whole(chain("x", "shift", "relu")))
+def test_unsteady_operator_is_the_culprit(monkeypatch: pytest.MonkeyPatch) -> None:
+    minimum = reduced_program(whole(chain("x", "shift", "relu")))
     shift, relu = list_operators(minimum.candidate)
     lie = OperatorMismatch(
         shift, VALUE_DEPENDENCIES[Misbehavior.UNSTEADY], what=Misbehavior.UNSTEADY
@@ -121,10 +123,10 @@ def test_operator_that_is_no_measure_is_blamed(monkeypatch: pytest.MonkeyPatch) 
     assert explain(minimum, KnownFacts()).culprits == (shift,)
 
 
-def test_lie_is_told_once_where_a_kernel_dies_of_it(
+def test_fake_kernel_mismatch_is_reported_once_if_a_kernel_crashes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    minimum = asked(whole(chain("x", "shift", "relu")))
+    minimum = reduced_program(whole(chain("x", "shift", "relu")))
     shift, relu = list_operators(minimum.candidate)
     said = f"{shift} {NOT_AS_DECLARED}: it is 4, it says 8.", "In kernel cpp_0 it dies."
     found = Chain(kernel="cpp_0", culprits=(shift,), dies=(relu,), cause=said)
@@ -139,7 +141,7 @@ def test_lie_is_told_once_where_a_kernel_dies_of_it(
     )
 
 
-def test_custom_operator_is_examined_at_the_sizes_of_the_result() -> None:
+def test_custom_operator_is_checked_at_reduced_program_sizes() -> None:
     """What the original's sizes were says nothing to who reads the repro."""
     custom = replace(operator("x"), target="mine.pool.default")
     program = skeleton({"x": "", "pool": custom, "relu": operator("pool")})
@@ -175,14 +177,14 @@ def test_custom_operator_is_examined_at_the_sizes_of_the_result() -> None:
     )
     assert Explanation.from_line(told.to_line()) == told
     assert sum("findings" in asked for asked in server.arguments) == 1
-    honest = explain(asked(whole(chain("x", "relu", "exp"))), KnownFacts())
+    honest = explain(reduced_program(whole(chain("x", "relu", "exp"))), KnownFacts())
     assert honest.mismatches == ()
 
 
-def test_operator_that_lies_is_blamed_for_an_index_made_of_its_result(
+def test_fake_kernel_mismatch_is_the_cause_of_a_later_wrong_index(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    minimum = asked(whole(chain("x", "shift", "relu", "cos")))
+    minimum = reduced_program(whole(chain("x", "shift", "relu", "cos")))
     shift, relu, cos = list_operators(minimum.candidate)
     said = "Index 99 of size 5.", "The index comes from relu.", "In eager it is 1..4."
     found = Chain(kernel="cpp_0", culprits=(shift, relu), dies=(cos,), cause=said)
@@ -198,7 +200,7 @@ def test_operator_that_lies_is_blamed_for_an_index_made_of_its_result(
     )
 
 
-def test_operands_are_those_of_the_listing() -> None:
+def test_dependencies_come_from_the_printed_program() -> None:
     """Its operands were redirected since it was a chain."""
     text = """
         relu = torch.ops.aten.relu.default(x)

@@ -31,13 +31,13 @@ def of_roll(server: Recorded, target: Signature = BOUNDS) -> ReducedProgram:
     return replace(minimum, candidate=alone)
 
 
-def found(minimum: ReducedProgram, *guilty: str) -> OriginalKernels:
+def original_kernels(minimum: ReducedProgram, *guilty: str) -> OriginalKernels:
     return find_original_kernels(minimum, select_operators(minimum.candidate, guilty))
 
 
-def test_kernel_that_fails_in_the_original_is_left() -> None:
+def test_failing_kernel_of_the_input_program_is_saved() -> None:
     server = Recorded("roll")
-    left = found(of_roll(server))
+    left = original_kernels(of_roll(server))
     (text,) = left.files.values()
     assert [*left.files] == [f"{KERNEL}.cpp"]
     head, _, code = text.partition("\n")
@@ -62,8 +62,8 @@ class Wrong(Recorded):
 MISMATCH = Signature(Kind.MISMATCH, Stage.COMPARE)
 
 
-def test_of_a_wrong_value_it_is_the_kernel_of_the_operator_at_fault() -> None:
-    left = found(of_roll(Wrong("roll"), MISMATCH), "roll")
+def test_kernel_of_the_culprit_is_saved_for_a_wrong_value() -> None:
+    left = original_kernels(of_roll(Wrong("roll"), MISMATCH), "roll")
     (text,) = left.files.values()
     said = (
         "// the input program's kernel for aten.roll.default (own2.py:6), launch 1 of 1"
@@ -71,24 +71,28 @@ def test_of_a_wrong_value_it_is_the_kernel_of_the_operator_at_fault() -> None:
     assert text.startswith(f"{said}\n")
 
 
-def test_where_nothing_is_known_to_be_at_fault_it_is_that_of_what_is_left() -> None:
-    left = found(of_roll(Wrong("roll"), MISMATCH))
+def test_kernel_of_the_remaining_operator_is_saved_without_a_culprit() -> None:
+    left = original_kernels(of_roll(Wrong("roll"), MISMATCH))
     assert "kernel for aten.roll.default" in left.files[f"{KERNEL}.cpp"]
 
 
-def test_what_cannot_be_known_of_the_original_says_why() -> None:
+def test_unknown_kernel_of_the_input_program_has_a_reason() -> None:
     whole = Recorded("roll")
-    assert "is the input program" in found(whole.minimum()).why_not
+    assert "is the input program" in original_kernels(whole.minimum()).why_not
     assert not whole.asked
     passes = of_roll(Recorded("roll", fails_in=()))
-    assert found(passes).why_not.endswith("the instrumented run did not fail")
+    assert original_kernels(passes).why_not.endswith(
+        "the instrumented run did not fail"
+    )
     renamed = of_roll(Recorded("roll", renamed="it has other names"))
-    assert found(renamed).why_not.endswith("it has other names")
+    assert original_kernels(renamed).why_not.endswith("it has other names")
     untold = of_roll(Recorded("roll", tells=False))
-    assert found(untold).why_not.endswith("run recorded nothing")
+    assert original_kernels(untold).why_not.endswith("run recorded nothing")
 
 
-def test_it_lies_beside_the_code_of_the_minimum(tmp_path: Path) -> None:
+def test_kernel_of_the_input_program_is_saved_in_the_explain_folder(
+    tmp_path: Path,
+) -> None:
     def left(of_it: OriginalKernels) -> Guide:
         minimum = ReducedProgram(
             CheckClient(Flagged(), Limits(60.0, 1 << 30)), PROGRAM, TARGET

@@ -67,7 +67,7 @@ def test_values_are_read_with_shape_and_range() -> None:
     )
 
 
-def test_memory_that_nobody_has_written_is_no_value() -> None:
+def test_unwritten_memory_is_not_a_value() -> None:
     seen = [
         (value.kernel, value.argument, value.number)
         for value in list_kernel_inputs(FROM_CPP)
@@ -79,7 +79,7 @@ def test_memory_that_nobody_has_written_is_no_value() -> None:
     ]
 
 
-def test_buffer_that_is_known_to_be_taken_is_a_value() -> None:
+def test_reused_buffer_is_a_value() -> None:
     text = FROM_CPP[FROM_CPP.index("[  before_launch - cpp_fused_roll_1") :]
     assert list(list_kernel_inputs(text)) == []
     assert [v.argument for v in list_kernel_inputs(text, lambda _: {"buf0"})] == [
@@ -91,20 +91,20 @@ def test_inputs_of_the_program_belong_to_no_kernel() -> None:
     assert next((p.when, p.value.kernel) for p in parse_values(FROM_CPP)) == ("", "")
 
 
-def test_last_launch_of_a_kernel_counts() -> None:
+def test_values_of_the_last_launch_are_kept() -> None:
     twice = FROM_CPP + FROM_CPP.replace("arg0_1", "arg9_1")
     assert [
         v.argument for v in list_kernel_inputs(twice) if v.kernel == "cpp_fused_flip_0"
     ] == [*("arg9_1", "s0")]
 
 
-def test_python_prints_otherwise_and_numbers_too() -> None:
+def test_values_printed_by_python_code_are_parsed() -> None:
     tensor, size = list_kernel_inputs(FROM_PYTHON)
     assert (tensor.shape, tensor.dtype, tensor.minimum) == ((1, 2), "float32", "-2.0")
     assert str(size) == "triton_poi_0 receives s0: 7"
 
 
-def test_types_are_named_as_torch_does() -> None:
+def test_dtypes_are_named_as_in_torch() -> None:
     text = FROM_CPP.replace("Dtype: float32", "Dtype: long int")
     assert {value.dtype for value in list_kernel_inputs(text)} == {"int64", ""}
 

@@ -98,7 +98,7 @@ def chain_of(
 
 @pytest.mark.aoti
 @pytest.mark.every_run
-def test_wrong_sum_is_guilty_of_the_index_that_is_made_of_it(tmp_path: Path) -> None:
+def test_wrong_cumsum_is_culprit_of_an_out_of_bounds_index(tmp_path: Path) -> None:
     padded, full = torch.full((4, 8), 5), torch.full((4, 8), 5)
     padded[:, 6:] = 1
     planted = str(REPROS / "assert_values_of_inputs" / "planted.py")
@@ -112,7 +112,7 @@ def test_wrong_sum_is_guilty_of_the_index_that_is_made_of_it(tmp_path: Path) -> 
 
 
 @pytest.mark.torch
-def test_index_on_the_interpreter_is_followed_to_input_and_dim(tmp_path: Path) -> None:
+def test_index_on_the_interpreter_is_traced_to_input_and_dim(tmp_path: Path) -> None:
     rows = torch.export.Dim("rows", min=2, max=64)
     example = (torch.randn(30, 4), torch.arange(7))
     failing = (torch.randn(9, 4), torch.arange(7))
@@ -140,7 +140,7 @@ def test_index_on_the_interpreter_is_followed_to_input_and_dim(tmp_path: Path) -
 @pytest.mark.torch
 @pytest.mark.skipif(torch.__version__ < "2.13", reason="a mistake of torch 2.13")
 @pytest.mark.parametrize("outside", [False, True])
-def test_size_of_a_branch_that_is_looked_up_outside_is_told(
+def test_branch_size_looked_up_in_the_outer_graph_is_reported(
     *, outside: bool, tmp_path: Path
 ) -> None:
     """pytorch#195604: each graph has its own table of precomputed sizes."""

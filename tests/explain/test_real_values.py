@@ -172,7 +172,7 @@ def minimum(
         yield ReducedProgram(client, Candidate.from_skeleton(skeleton), target)
 
 
-def found(asked: ReducedProgram) -> WrongValue:
+def find_wrong_value(asked: ReducedProgram) -> WrongValue:
     told = values(asked)
     assert told is not None
     return told
@@ -180,12 +180,12 @@ def found(asked: ReducedProgram) -> WrongValue:
 
 @pytest.mark.aoti
 @pytest.mark.every_run
-def test_compiled_kernel_that_errs_is_found_before_those_that_show_it(
+def test_wrong_compiled_kernel_is_found_before_kernels_showing_the_error(
     tmp_path: Path,
 ) -> None:
     case = "mismatch_wrong_constant"
     with minimum(tmp_path, Overflows(), case, Kind.NAN) as asked:
-        told = found(asked)
+        told = find_wrong_value(asked)
     assert [operator.operator for operator in told.culprits] == ["aten.erfc.default"]
     assert told.culprits[0].line.startswith("test_real_values.py:")
     assert told.launch == 1
@@ -198,14 +198,14 @@ def test_compiled_kernel_that_errs_is_found_before_those_that_show_it(
 
 
 @pytest.mark.aoti
-def test_operator_that_writes_undeclared_is_guilty_and_not_who_reads_that(
+def test_operator_with_an_undeclared_write_is_culprit_not_its_reader(
     tmp_path: Path,
 ) -> None:
     plant = tmp_path / "spoils.py"
     plant.write_text(SPOILS)
     exec(SPOILS, {"__name__": "spoils"})  # to be exported
     with minimum(tmp_path, Spoils(), plant, Kind.MISMATCH) as asked:
-        told = found(asked)
+        told = find_wrong_value(asked)
     assert [operator.name for operator in told.culprits] == ["spoil"]
     assert told.overwrites
     assert told.launch == told.launches - 1
@@ -216,14 +216,14 @@ def test_operator_that_writes_undeclared_is_guilty_and_not_who_reads_that(
 
 @pytest.mark.aoti
 @pytest.mark.parametrize("dim", [-1, None], ids=["row", "all"])
-def test_operators_that_fail_only_fused_are_named_together(
+def test_operators_failing_only_when_fused_are_named_together(
     dim: int | None, tmp_path: Path
 ) -> None:
     """The sum of all stays fused where values are returned; that of a row does not."""
     plant = tmp_path / "wide.py"
     plant.write_text(WIDE)
     with minimum(tmp_path, Wraps(dim), plant, Kind.MISMATCH) as asked:
-        told = found(asked)
+        told = find_wrong_value(asked)
     neg, total = [one.operator for one in told.culprits][-2:]
     assert neg == "aten.neg.default"
     assert total.startswith("aten.sum.")
@@ -234,7 +234,7 @@ def test_operators_that_fail_only_fused_are_named_together(
 
 @pytest.mark.aoti
 @pytest.mark.parametrize("as_listing", [False, True])
-def test_who_made_what_a_call_dies_of_is_guilty_and_not_the_call(
+def test_producer_of_a_bad_argument_is_culprit_not_the_failing_call(
     tmp_path: Path, *, as_listing: bool
 ) -> None:
     plant = tmp_path / "one_more.py"
@@ -261,10 +261,10 @@ def test_who_made_what_a_call_dies_of_is_guilty_and_not_the_call(
 
 
 @pytest.mark.torch
-def test_interpreted_kernel_whose_error_is_tiny_is_found(tmp_path: Path) -> None:
+def test_interpreted_kernel_with_a_tiny_error_is_found(tmp_path: Path) -> None:
     case, backend = "nan_in_one_row", Backend.INTERPRETER
     with minimum(tmp_path, Divides(), case, Kind.NAN, backend) as asked:
-        told = found(asked)
+        told = find_wrong_value(asked)
     assert [operator.operator for operator in told.culprits] == [
         "aten.clamp_min.default"
     ]

@@ -42,7 +42,7 @@ PS0 = TimedSize(
 PS1 = replace(PS0, name="ps1", stands_for="s3", there="s4", value=9, is_fallback=False)
 
 
-def said(at: str, *timed: TimedSize) -> str:
+def explain_timed_sizes(at: str, *timed: TimedSize) -> str:
     """Say why the line that begins so strays."""
     lines = [line.strip() for line in TEXT.split("\n")]
     line = next(n for n, text in enumerate(lines) if text.startswith(at))
@@ -56,8 +56,8 @@ def said(at: str, *timed: TimedSize) -> str:
     return wrong_sizes(CompiledView(anatomy, whole(chain("x", "relu"))), stray)
 
 
-def test_size_that_no_graph_knows_is_followed_into_the_address() -> None:
-    assert said("tmp0", PS0, PS1) == (
+def test_wrong_benchmark_size_is_reported_if_the_address_uses_it() -> None:
+    assert explain_timed_sizes("tmp0", PS0, PS1) == (
         "AOTInductor benchmarks kernel triton_fused with ks0 = 8192 instead of "
         "ps0 = s1*s2 = 4: generate_example_arg_value looks up the precomputed sizes "
         "of true_graph_0 in the table of the graph around it, where ps0 is unknown "
@@ -65,25 +65,25 @@ def test_size_that_no_graph_knows_is_followed_into_the_address() -> None:
     )
 
 
-def test_size_that_the_address_is_not_made_of_is_not_told() -> None:
-    assert said("tmp1", PS0, PS1) == ""
+def test_wrong_benchmark_size_is_ignored_if_not_in_the_address() -> None:
+    assert explain_timed_sizes("tmp1", PS0, PS1) == ""
     # What a store writes is no part of where.
-    assert "ks1" not in said("tl.store", PS0, PS1)
-    assert said("tl.store", PS1) == ""
-    assert said("tmp0") == ""
+    assert "ks1" not in explain_timed_sizes("tl.store", PS0, PS1)
+    assert explain_timed_sizes("tl.store", PS1) == ""
+    assert explain_timed_sizes("tmp0") == ""
 
 
-def test_size_of_the_mask_counts_and_what_another_graph_has_is_told() -> None:
+def test_wrong_mask_size_is_reported_with_the_searched_graph() -> None:
     xnumel = replace(PS1, name="xnumel", stands_for="s1*s2*3", searched_graph="body_0")
-    found = said("tmp1", xnumel)
+    found = explain_timed_sizes("tmp1", xnumel)
     assert "with xnumel = 9 instead of xnumel = s1*s2*3 = 4: " in found
     assert found.endswith("in the table of body_0, where xnumel is s4.")
 
 
-def test_two_sizes_are_told_and_the_others_counted() -> None:
+def test_two_wrong_sizes_are_named_and_others_counted() -> None:
     mask = replace(PS1, name="xnumel")
     index = replace(PS0, name="buf0")
-    found = said("tmp0", PS0, mask, index)
+    found = explain_timed_sizes("tmp0", PS0, mask, index)
     assert "and 1 more" in found
     assert len([word for word in found.split() if word == "instead"]) == 2
-    assert said("tmp0", replace(PS0, kernel="another")) == ""
+    assert explain_timed_sizes("tmp0", replace(PS0, kernel="another")) == ""

@@ -52,7 +52,7 @@ def compiled(checked: Ending = REFUSES, fitting: Ending = PASSES) -> FakeServer:
     return FakeServer(answer)
 
 
-def test_inputs_that_it_was_not_compiled_for_are_at_fault_and_no_operator() -> None:
+def test_inputs_unlike_the_exported_ones_are_at_fault_not_an_operator() -> None:
     found = explain(minimum(compiled()), KnownFacts())
     assert found.cause == (
         "Input x has strides [1, 2], but was exported with [3, 1]. With "
@@ -79,14 +79,14 @@ def test_inputs_that_it_was_not_compiled_for_are_at_fault_and_no_operator() -> N
         (compiled(fitting=Ending("timeout")), 2),
     ],
 )
-def test_inputs_that_it_takes_or_that_make_no_difference_are_not_blamed(
+def test_inputs_are_not_blamed_if_accepted_or_irrelevant(
     server: FakeServer, asked: int
 ) -> None:
     assert describe_rejected_input(minimum(server)) == ""
     assert len(server.asked) == asked
 
 
-def test_nothing_is_asked_where_it_fails_on_what_it_was_exported_with() -> None:
+def test_no_query_is_made_if_the_exported_inputs_fail() -> None:
     server = compiled()
     assert describe_rejected_input(minimum(server, EXPORTED)) == ""
     other = minimum(server)
@@ -101,7 +101,7 @@ def test_nothing_is_asked_where_it_fails_on_what_it_was_exported_with() -> None:
     assert not server.asked
 
 
-def test_input_that_is_rejected_is_blamed_and_not_another_of_a_legal_size() -> None:
+def test_rejected_input_is_blamed_not_another_of_legal_size() -> None:
     text = "y = torch.ops.aten.cat.default([x, w])\nreturn (y,)"
     made = listing(text, x=EXPORTED, w=EXPORTED)
     made = made.with_given(made.find("x").with_recipe(Run.FAILING, LONGER))
@@ -124,5 +124,5 @@ def test_input_that_is_rejected_is_blamed_and_not_another_of_a_legal_size() -> N
     assert "w has strides [1, 2], but" in describe_rejected_input(asked)
 
 
-def test_nothing_is_concluded_from_a_run_that_passes_now_and_then() -> None:
+def test_inputs_are_not_blamed_for_a_flaky_failure() -> None:
     assert describe_rejected_input(replace(minimum(compiled()), rate=0.5)) == ""

@@ -35,7 +35,7 @@ FAILS = Ending("exit", stage="done", answer=Checked(Difference("values", "w")))
 PASSES = Ending("exit", stage="done", answer=Checked())
 
 
-def made(
+def computed_value(
     launch: int, operators: str, wrong: Wrong | None = None, given_wrong: str = ""
 ) -> Computed:
     """Make a value of a kernel that computes operators of the chain."""
@@ -52,21 +52,25 @@ def made(
     )
 
 
-def told(*computed: Computed, **changes: object) -> KernelValues:
+def kernel_values(*computed: Computed, **changes: object) -> KernelValues:
     launches = ("cpp_0", "cpp_1", "cpp_2")
     return replace(KernelValues(launches, computed, graph_agrees=True), **changes)  # type: ignore[arg-type]
 
 
-def guilty(found: WrongValue) -> list[str]:
+def culprit_names(found: WrongValue) -> list[str]:
     return [operator.name for operator in found.culprits]
 
 
-def test_kernel_that_errs_is_guilty_not_the_one_that_shows_it() -> None:
+def test_first_wrong_kernel_is_culprit_not_a_later_one() -> None:
     found = find_first_wrong(
         PROGRAM,
-        told(made(1, "relu"), made(2, "tanh", WRONG), made(3, "cos sin", None, "tanh")),
+        kernel_values(
+            computed_value(1, "relu"),
+            computed_value(2, "tanh", WRONG),
+            computed_value(3, "cos sin", None, "tanh"),
+        ),
     )
-    assert guilty(found) == ["tanh"]
+    assert culprit_names(found) == ["tanh"]
     assert found.cause == (
         "aten.tanh.default in kernel cpp_1 (launch 2 of 3) is wrong: its inputs agree "
         "with eager, but 12 of 64 values of its result do not (largest error 0.5, "
@@ -76,8 +80,8 @@ def test_kernel_that_errs_is_guilty_not_the_one_that_shows_it() -> None:
     )
 
 
-def test_first_wrong_value_is_not_told_again_where_the_failure_has_it() -> None:
-    wrong, _ = ask((told(made(2, "tanh", WRONG)), FAILS))
+def test_first_wrong_value_is_omitted_if_the_failure_message_has_it() -> None:
+    wrong, _ = ask((kernel_values(computed_value(2, "tanh", WRONG)), FAILS))
     assert (
         "The first wrong value is 3.5 at [1, 0], where eager gives 3.0." in wrong.cause
     )
@@ -85,33 +89,41 @@ def test_first_wrong_value_is_not_told_again_where_the_failure_has_it() -> None:
         "output 0: 12 of 64 elements differ, the first at [1, 0]: 3.5, eager gives 3.0"
     )
     named, _ = ask(
-        (told(made(2, "tanh", WRONG)), FAILS), target=replace(TARGET, text=said)
+        (kernel_values(computed_value(2, "tanh", WRONG)), FAILS),
+        target=replace(TARGET, text=said),
     )
     assert named.cause == wrong.cause[:1]
 
 
-def test_inputs_are_not_said_to_agree_where_they_do_not() -> None:
-    wrong = made(2, "tanh", WRONG, given_wrong="relu")
-    for table in (told(wrong), told(made(2, "tanh", WRONG), rewritten="relu")):
+def test_inputs_are_not_reported_to_agree_if_wrong_or_random() -> None:
+    wrong = computed_value(2, "tanh", WRONG, given_wrong="relu")
+    for table in (
+        kernel_values(wrong),
+        kernel_values(computed_value(2, "tanh", WRONG), rewritten="relu"),
+    ):
         found = find_first_wrong(PROGRAM, table)
         assert "inputs agree" not in found.cause[0]
         assert "other values from them: 12 of 64 values differ" in found.cause[0]
-    random = replace(made(2, "tanh", WRONG), random_sources=("relu",))
-    assert not find_first_wrong(PROGRAM, told(random)).agrees
+    random = replace(computed_value(2, "tanh", WRONG), random_sources=("relu",))
+    assert not find_first_wrong(PROGRAM, kernel_values(random)).agrees
 
 
-def test_no_kernel_is_blamed_where_the_graph_was_rewritten() -> None:
-    table = told(made(1, "relu"), rewritten="cos", rewritten_wrong=WRONG)
+def test_no_kernel_is_blamed_if_the_graph_was_rewritten() -> None:
+    table = kernel_values(
+        computed_value(1, "relu"), rewritten="cos", rewritten_wrong=WRONG
+    )
     found = find_first_wrong(PROGRAM, replace(table, graph_agrees=False))
-    assert guilty(found) == ["cos"]
+    assert culprit_names(found) == ["cos"]
     assert found.cause[0].endswith("no kernel is at fault.")
     assert "cpp_" not in " ".join(found.cause)
 
 
-def test_write_that_is_lost_is_said_to_be() -> None:
-    table = told(made(1, "relu"), graph_agrees=False, rewritten_wrong=WRONG, lost="cos")
+def test_lost_write_is_reported() -> None:
+    table = kernel_values(
+        computed_value(1, "relu"), graph_agrees=False, rewritten_wrong=WRONG, lost="cos"
+    )
     found = find_first_wrong(PROGRAM, table)
-    assert guilty(found) == ["cos"]
+    assert culprit_names(found) == ["cos"]
     assert found.cause[0].startswith(
         "The write of aten.cos.default is lost in the graph"
     )
@@ -126,13 +138,22 @@ def test_write_that_is_lost_is_said_to_be() -> None:
 @pytest.mark.parametrize(
     ("table", "why"),
     [
-        (told(unknown="it returned no result"), "it returned no result"),
-        (told(made(1, "relu")), "each value in memory agrees with eager"),
-        (told(replace(made(1, "relu"), unknown="random numbers")), "random numbers"),
-        (told(made(1, "relu"), call=2, graph_agrees=None), "could not be compared"),
+        (kernel_values(unknown="it returned no result"), "it returned no result"),
+        (
+            kernel_values(computed_value(1, "relu")),
+            "each value in memory agrees with eager",
+        ),
+        (
+            kernel_values(replace(computed_value(1, "relu"), unknown="random numbers")),
+            "random numbers",
+        ),
+        (
+            kernel_values(computed_value(1, "relu"), call=2, graph_agrees=None),
+            "could not be compared",
+        ),
     ],
 )
-def test_what_is_not_known_says_why_and_blames_nothing(
+def test_unknown_wrong_value_has_a_reason_and_no_culprit(
     table: KernelValues, why: str
 ) -> None:
     found = find_first_wrong(PROGRAM, table)
@@ -144,63 +165,71 @@ def test_what_is_not_known_says_why_and_blames_nothing(
 @pytest.mark.parametrize(
     "other",
     [
-        told(
-            made(1, "relu", WRONG),
+        kernel_values(
+            computed_value(1, "relu", WRONG),
             tiny=True,
             graph_agrees=False,
             rewritten="cos",
             rewritten_wrong=WRONG,
         ),
-        told(
-            made(1, "relu", WRONG),
-            replace(made(2, "cos"), unknown="random numbers"),
+        kernel_values(
+            computed_value(1, "relu", WRONG),
+            replace(computed_value(2, "cos"), unknown="random numbers"),
             tiny=True,
         ),
     ],
 )
-def test_tiny_error_is_no_cause_where_there_may_be_another(other: KernelValues) -> None:
-    assert "relu" not in guilty(find_first_wrong(PROGRAM, other))
-    alone = find_first_wrong(PROGRAM, told(made(1, "relu", WRONG), tiny=True))
-    assert guilty(alone) == ["relu"]
+def test_tiny_error_is_not_the_cause_if_another_is_possible(
+    other: KernelValues,
+) -> None:
+    assert "relu" not in culprit_names(find_first_wrong(PROGRAM, other))
+    alone = find_first_wrong(
+        PROGRAM, kernel_values(computed_value(1, "relu", WRONG), tiny=True)
+    )
+    assert culprit_names(alone) == ["relu"]
     assert alone.cause[1].endswith("eager gives 3.0; the error is below the tolerance.")
 
 
-def test_what_could_not_be_told_of_kernels_before_is_said() -> None:
-    before = replace(made(1, "relu"), unknown="it depends on random numbers")
-    found = find_first_wrong(PROGRAM, told(before, made(2, "tanh", WRONG)))
+def test_unknown_values_of_earlier_kernels_are_reported() -> None:
+    before = replace(computed_value(1, "relu"), unknown="it depends on random numbers")
+    found = find_first_wrong(
+        PROGRAM, kernel_values(before, computed_value(2, "tanh", WRONG))
+    )
     assert found.unknown == ("kernel cpp_0: it depends on random numbers",)
 
 
 OVER = Overwritten("buf1", "planted.write", 2, ("tanh",), 12, 64, ("cpp_2",), ("cos",))
 
 
-def test_who_changes_a_value_undeclared_is_guilty_and_not_who_reads_it() -> None:
-    reader = made(3, "cos", WRONG)
+def test_operator_with_an_undeclared_write_is_culprit_not_its_reader() -> None:
+    reader = computed_value(3, "cos", WRONG)
     found = find_first_wrong(
-        PROGRAM, told(made(1, "relu"), reader, overwritten=(OVER,))
+        PROGRAM, kernel_values(computed_value(1, "relu"), reader, overwritten=(OVER,))
     )
-    assert guilty(found) == ["tanh"]
+    assert culprit_names(found) == ["tanh"]
     assert found.cause == (
         "aten.tanh.default (launch 2 of 3) changes 12 of 64 values of its argument "
         "buf1 without declaring the write. Kernel cpp_2, which computes "
         "aten.cos.default, reads the argument afterwards.",
     )
     earlier = find_first_wrong(
-        PROGRAM, told(made(1, "relu", WRONG), overwritten=(OVER,))
+        PROGRAM, kernel_values(computed_value(1, "relu", WRONG), overwritten=(OVER,))
     )
-    assert guilty(earlier) == ["relu"]
+    assert culprit_names(earlier) == ["relu"]
 
 
-def test_metadata_is_said_as_such() -> None:
+def test_wrong_metadata_is_described() -> None:
     metadata = Wrong(metadata="its dtype is torch.int64, eager's torch.int8")
-    found = find_first_wrong(PROGRAM, told(made(1, "relu", metadata)))
+    found = find_first_wrong(
+        PROGRAM, kernel_values(computed_value(1, "relu", metadata))
+    )
     assert "its dtype is torch.int64, eager's torch.int8." in found.cause[0]
     assert len(found.cause) == 1
 
 
-def test_nans_are_counted_against_eagers() -> None:
+def test_nan_values_are_counted() -> None:
     nans = replace(WRONG, wrong=4, nans=4, largest=None, ulps=None, exact="")
-    found = find_first_wrong(PROGRAM, told(made(1, "relu", nans)))
+    found = find_first_wrong(PROGRAM, kernel_values(computed_value(1, "relu", nans)))
     assert "4 of 64 values of its result do not, all NaN." in found.cause[0]
 
 
@@ -231,36 +260,44 @@ def ask(
     return found, server
 
 
-FUSED = told(made(1, "relu tanh cos", WRONG))
+FUSED = kernel_values(computed_value(1, "relu tanh cos", WRONG))
 
 
-def test_one_operator_in_a_kernel_is_asked_about_once() -> None:
-    found, server = ask((told(made(1, "tanh", WRONG)), FAILS))
-    assert guilty(found) == ["tanh"]
+def test_single_operator_kernel_takes_one_query() -> None:
+    found, server = ask((kernel_values(computed_value(1, "tanh", WRONG)), FAILS))
+    assert culprit_names(found) == ["tanh"]
     assert len(server.asked) == 1
 
 
-SEEN = told(made(1, "relu"), made(1, "tanh", WRONG), made(1, "cos"))
+SEEN = kernel_values(
+    computed_value(1, "relu"),
+    computed_value(1, "tanh", WRONG),
+    computed_value(1, "cos"),
+)
 
 
-def test_operators_of_one_kernel_are_told_apart_by_their_values() -> None:
+def test_fused_operators_are_separated_by_their_values() -> None:
     found, server = ask((FUSED, FAILS), (SEEN, FAILS), (None, FAILS))
-    assert guilty(found) == ["tanh"]
+    assert culprit_names(found) == ["tanh"]
     assert found.separated
     assert server.arguments[1]["taps"] == ("relu", "tanh", "cos")
     assert server.arguments[2]["inductor"]["max_fusion_size"] == 1
 
 
-def test_first_of_a_kernel_is_wrong_whatever_is_fused_into_it() -> None:
-    seen = told(made(1, "relu", WRONG), made(1, "tanh"), made(1, "cos"))
+def test_first_operator_of_a_kernel_is_culprit_without_a_fusion_query() -> None:
+    seen = kernel_values(
+        computed_value(1, "relu", WRONG),
+        computed_value(1, "tanh"),
+        computed_value(1, "cos"),
+    )
     found, server = ask((FUSED, FAILS), (seen, FAILS))
-    assert guilty(found) == ["relu"]
+    assert culprit_names(found) == ["relu"]
     assert len(server.asked) == 2
 
 
-def test_who_fails_only_fused_is_named_with_what_is_fused_into_it() -> None:
+def test_operators_failing_only_when_fused_are_named_together() -> None:
     found, _ = ask((FUSED, FAILS), (SEEN, FAILS), (None, PASSES))
-    assert guilty(found) == ["relu", "tanh"]
+    assert culprit_names(found) == ["relu", "tanh"]
     assert found.cause[:2] == (
         "aten.relu.default and aten.tanh.default, fused in kernel cpp_0 (launch 1 of "
         "3), give a wrong result: their inputs agree with eager, but 12 of 64 values "
@@ -271,33 +308,33 @@ def test_who_fails_only_fused_is_named_with_what_is_fused_into_it() -> None:
     )
 
 
-def test_nothing_is_concluded_from_a_flaky_program_that_passes() -> None:
+def test_fusion_is_not_blamed_if_a_flaky_program_passes() -> None:
     alone, _ = ask((FUSED, FAILS), (SEEN, FAILS), rate=0.5)
-    assert guilty(alone) == ["tanh"]
+    assert culprit_names(alone) == ["tanh"]
     several = [(None, PASSES)] * 10
     found, _ = ask((FUSED, FAILS), *several, rate=0.5)
     assert not found.fused
     assert found.cause[0].startswith("One of ")
 
 
-def test_nobody_is_named_alone_where_it_is_not_known_to_fail_without_fusion() -> None:
+def test_fused_operators_stay_suspects_if_the_unfused_run_times_out() -> None:
     found, _ = ask((FUSED, FAILS), (SEEN, FAILS), (None, Ending("timeout")))
-    assert guilty(found) == ["relu", "tanh"]
+    assert culprit_names(found) == ["relu", "tanh"]
     assert found.cause[0].startswith("One of aten.relu.default and aten.tanh.default ")
     assert "with a kernel that also returns its intermediate values" in found.cause[0]
     assert found.unknown[0].startswith("whether the program fails without fusion: ")
 
 
-def test_all_of_a_kernel_fail_together_where_returned_values_hide_it() -> None:
-    found, _ = ask((FUSED, FAILS), (told(made(1, "relu")), PASSES))
-    assert guilty(found) == ["relu", "tanh", "cos"]
+def test_all_fused_operators_are_culprits_if_returning_values_passes() -> None:
+    found, _ = ask((FUSED, FAILS), (kernel_values(computed_value(1, "relu")), PASSES))
+    assert culprit_names(found) == ["relu", "tanh", "cos"]
     assert found.cause[1] == "The program passes when it also returns inner values."
     assert found.unknown == ()
 
 
-def test_all_of_a_kernel_are_suspected_where_they_cannot_be_told_apart() -> None:
+def test_all_fused_operators_are_suspects_if_inseparable() -> None:
     found, _ = ask((FUSED, FAILS), (None, Ending("timeout")))
-    assert guilty(found) == ["relu", "tanh", "cos"]
+    assert culprit_names(found) == ["relu", "tanh", "cos"]
     assert found.cause[0].startswith(
         "One of aten.relu.default, aten.tanh.default and aten.cos.default in kernel "
         "cpp_0 (launch 1 of 3) is wrong: "
@@ -305,30 +342,30 @@ def test_all_of_a_kernel_are_suspected_where_they_cannot_be_told_apart() -> None
     assert "the run had no result" in found.unknown[0]
 
 
-def test_nothing_is_said_of_a_run_that_fails_otherwise() -> None:
-    found, server = ask((told(made(1, "tanh", WRONG)), PASSES))
+def test_no_culprit_is_named_if_the_instrumented_run_passes() -> None:
+    found, server = ask((kernel_values(computed_value(1, "tanh", WRONG)), PASSES))
     assert found.culprits == ()
     assert "the instrumented run did not fail" in found.unknown[0]
     assert len(server.asked) == 1
 
 
-def test_other_failures_are_not_asked_about() -> None:
+def test_wrong_values_are_not_searched_for_a_crash() -> None:
     client = CheckClient(FakeServer(FAILS), Limits(10.0, 1 << 30))
     crash = Signature(Kind.CRASH, Stage.RUN)
     assert values(ReducedProgram(client, PROGRAM, crash)) is None
 
 
-def test_explanation_is_read_as_it_was_written() -> None:
-    found = find_first_wrong(PROGRAM, told(made(1, "relu", WRONG)))
+def test_explanation_round_trips_through_json() -> None:
+    found = find_first_wrong(PROGRAM, kernel_values(computed_value(1, "relu", WRONG)))
     written = Explanation(values=found)
     assert Explanation.from_line(written.to_line()) == written
 
 
-def test_size_that_is_worked_out_wrongly_is_no_operators() -> None:
+def test_wrongly_computed_size_has_no_culprit_operator() -> None:
     shape = Wrong(metadata="its shape is (22, 8), eager's (25, 8)")
     size = "3*t + 1 is 25 at these inputs, and 22 in compiled code"
     found = find_first_wrong(
-        PROGRAM, told(replace(made(1, "relu", shape), missized=size))
+        PROGRAM, kernel_values(replace(computed_value(1, "relu", shape), missized=size))
     )
     assert found.culprits == ()
     (cause,) = found.cause

@@ -61,7 +61,7 @@ def launched(*events: str) -> str:
     return "\n".join(f"[ {when}_launch: {kernel} ]" for when, kernel in pairs)
 
 
-def test_assertion_is_blamed_on_what_indexes_in_the_kernel_that_it_names() -> None:
+def test_assertion_is_blamed_on_indexing_operators_of_the_named_kernel() -> None:
     text = (
         "index out of bounds: 0 <= tmp6 < 12L\n"
         f"Exception raised from {FUSED} at /tmp/abc/model.kernel.cpp:631\n"
@@ -77,7 +77,7 @@ def test_assertion_is_blamed_on_what_indexes_in_the_kernel_that_it_names() -> No
     assert "linear_1" not in weights
 
 
-def test_of_operators_that_share_a_kernel_it_is_the_one_whose_launch_strays() -> None:
+def test_launch_number_selects_among_operators_sharing_a_kernel() -> None:
     program = skeleton(
         {
             "x": "",
@@ -106,7 +106,7 @@ def test_source_line_of_the_model_is_shown() -> None:
     assert str(suspect) == "aten.index.Tensor in kernel cpp_1, model.py:41"
 
 
-def test_compiler_that_fails_has_compiled_all_other_kernels() -> None:
+def test_compile_error_clears_the_other_kernels() -> None:
     text = (
         f"CppCompileError\nIn function 'void {FUSED}(const float*)':\nerror: no hypot"
     )
@@ -123,7 +123,7 @@ def test_crash_is_blamed_on_the_kernel_that_was_launched_last() -> None:
     assert surest(weights) == {"gelu"}
 
 
-def test_fault_is_blamed_on_the_kernel_whose_code_it_is() -> None:
+def test_memory_fault_is_blamed_on_the_kernel_at_the_code_address() -> None:
     """If that is launched once: the address does not tell which launch it was."""
     code = Code(FUSED, 4096, 300), Code("cpp_fused_gelu_0", 8192, 100)
 
@@ -136,7 +136,7 @@ def test_fault_is_blamed_on_the_kernel_whose_code_it_is() -> None:
     assert at(4396) == at(4095) == at(8200) == {}
 
 
-def test_second_launch_of_a_kernel_is_told_from_the_first() -> None:
+def test_second_launch_of_a_kernel_is_distinguished_from_the_first() -> None:
     events = [
         w for one in LAUNCHES for w in ("before", one.kernel, "after", one.kernel)
     ]
@@ -146,7 +146,7 @@ def test_second_launch_of_a_kernel_is_told_from_the_first() -> None:
     assert surest(blamed(Evidence(LAUNCHES, printed=again), FAULT)) == {"gelu"}
 
 
-def test_death_between_launches_is_blamed_on_what_comes_next() -> None:
+def test_crash_between_launches_is_blamed_on_the_next_kernel() -> None:
     printed = launched("before", "cpp_fused_gelu_0", "after", "cpp_fused_gelu_0")
     weights = blamed(Evidence(LAUNCHES, printed=printed), FAULT)
     assert {"flip", "roll", "tanh"} <= surest(weights)
@@ -157,19 +157,19 @@ def test_death_between_launches_is_blamed_on_what_comes_next() -> None:
     assert not blamed(Evidence(LAUNCHES, printed=launched(*events)), FAULT)
 
 
-def test_operator_whose_like_ran_well_is_less_suspect() -> None:
+def test_operator_whose_target_ran_before_is_less_suspect() -> None:
     launches = (Launch("cpp_0", ("add",)), Launch("cpp_1", ("add_1", "tanh")))
     weights = blamed(Evidence(launches, "in cpp_1"), FAULT)
     assert weights["add_1"] < weights["tanh"]
 
 
-def test_corrupt_heap_points_less_surely_than_a_fault() -> None:
+def test_heap_corruption_weighs_less_than_a_memory_fault() -> None:
     printed = launched("before", "cpp_fused_gelu_0")
     evidence = Evidence(LAUNCHES, printed=printed)
     assert blamed(evidence, CORRUPTION)["gelu"] < blamed(evidence, FAULT)["gelu"]
 
 
-def test_compile_error_is_blamed_on_the_node_at_work() -> None:
+def test_compile_error_is_blamed_on_the_node_being_compiled() -> None:
     evidence = Evidence(
         text="LoweringException: NotImplementedError: no\n  target: aten.add.default",
         raised_at=(("tanh",), ("add_1", "tanh")),
@@ -178,21 +178,21 @@ def test_compile_error_is_blamed_on_the_node_at_work() -> None:
     assert weights == {"tanh": 1.0, "add": 0.7, "add_1": 0.7}
 
 
-def test_what_a_users_pass_has_rewritten_is_not_said_to_be_at_work() -> None:
+def test_node_rewritten_by_a_user_pass_is_described_as_rewritten() -> None:
     evidence = Evidence(raised_at=(("tanh",),), is_own=True)
     (found,) = rank_suspects(evidence, PROGRAM, BUILD)
     assert found.node == "tanh"
     assert "rewritten by code other than PyTorch's" in str(found)
 
 
-def test_liar_is_sure_where_memory_is_broken_and_an_aside_while_compiling() -> None:
+def test_fake_kernel_mismatch_weighs_most_for_memory_faults() -> None:
     evidence = Evidence(mismatched=("flip",))
     assert blamed(evidence, FAULT) == blamed(evidence, CORRUPTION) == {"flip": 1.0}
     assert blamed(evidence, WRONG) == {"flip": 0.8}
     assert blamed(evidence, BUILD) == {"flip": 0.3}
 
 
-def test_operator_that_eager_stops_at_is_sure_at_run_time() -> None:
+def test_operator_where_eager_stops_weighs_most_at_run_time() -> None:
     assert blamed(Evidence(stopped="gelu"), BOUNDS) == {"gelu": 1.0}
     assert blamed(Evidence(stopped="gelu"), BUILD) == {"gelu": 0.3}
 
@@ -208,7 +208,7 @@ def test_wrong_result_is_blamed_on_the_first_wrong_value() -> None:
     assert blamed(differing(wrong, names), WRONG) == {"roll": 1.0}
 
 
-def test_wrong_value_of_several_is_blamed_on_the_operator_that_returns_it() -> None:
+def test_wrong_output_of_several_is_blamed_on_the_returning_operator() -> None:
     program = skeleton(
         {
             "x": "",
@@ -223,7 +223,7 @@ def test_wrong_value_of_several_is_blamed_on_the_operator_that_returns_it() -> N
     assert blamed(evidence, WRONG, program) == {"split": 1.0}
 
 
-def test_wrong_value_is_somewhere_behind_the_last_that_agree() -> None:
+def test_operators_after_the_last_agreeing_values_are_suspects() -> None:
     # Only some values were compared.
     evidence = differing(["add_1", "gelu_1"], ["gelu", "add", "add_1", "gelu_1"])
     assert blamed(evidence, WRONG) == dict.fromkeys(
@@ -231,7 +231,7 @@ def test_wrong_value_is_somewhere_behind_the_last_that_agree() -> None:
     )
 
 
-def test_wrong_value_in_shared_memory_is_blamed_on_what_writes_there() -> None:
+def test_wrong_value_in_shared_memory_is_blamed_on_its_writers() -> None:
     # Lost, a write shows in all that shares the memory: they are compared at the end.
     relu = operator("norm", target="aten.relu_.default", storage=1, impure=True)
     program = skeleton(
@@ -261,7 +261,7 @@ CUSTOM = skeleton(
 )
 
 
-def test_users_kernel_is_blamed_on_the_custom_operator() -> None:
+def test_user_kernel_is_blamed_on_the_custom_operator() -> None:
     launches = (
         Launch("triton_poi_fused_mul_0", ("mul",)),
         Launch("softclip_kernel_0", ("softclip", "mul", "add")),
@@ -286,7 +286,7 @@ STRAY = "interpreter: illegal memory access: out-of-bounds load of 4 bytes in {}
 
 @pytest.mark.parametrize("kernel", ["softclip_kernel", "softclip_fwd_fused"])
 @pytest.mark.parametrize("stage", [Stage.RUN, Stage.COMPILE])
-def test_users_kernel_that_a_finding_names_comes_first_though_others_bear_its_name(
+def test_named_user_kernel_ranks_first_among_kernels_of_that_name(
     kernel: str, stage: Stage
 ) -> None:
     # As repros/cuda_ima_unmasked_kernel leaves it: Inductor names each of its kernels
@@ -316,7 +316,7 @@ def test_users_kernel_that_a_finding_names_comes_first_though_others_bear_its_na
     assert {s.weight for s in found[2:]} <= {0.18, 0.3}
 
 
-def test_suspects_of_one_weight_are_said_as_a_tie() -> None:
+def test_suspects_of_equal_weight_are_shown_as_a_tie() -> None:
     def suspect(name: str, weight: float, why: str = f"in kernel {FUSED}") -> Suspect:
         return Suspect(name, weight, why, f"aten.{name}.default", "model.py:3")
 
@@ -353,7 +353,7 @@ def test_operator_that_made_the_argument_is_among_the_suspects() -> None:
     assert blamed(Evidence(launches, other), FAULT, CUSTOM) == {"add": 0.9}
 
 
-def test_layout_is_blamed_on_the_operator_that_has_it() -> None:
+def test_layout_assertion_is_blamed_on_the_named_operator() -> None:
     text = "expected size 4==5\nError in op: torch.ops.planted.softclip.default"
     assert set(blamed(Evidence(text=text), BOUNDS, CUSTOM)) == {
         "softclip",
@@ -361,13 +361,13 @@ def test_layout_is_blamed_on_the_operator_that_has_it() -> None:
     }
 
 
-def test_exception_of_atens_names_its_operator() -> None:
+def test_aten_exception_is_blamed_on_the_operator_in_its_frames() -> None:
     text = "not positive\nframe #5: at::_ops::gelu::redispatch(at::Tensor const&) + 0x8"
     weights = blamed(Evidence(LAUNCHES, text), Signature(Kind.EXCEPTION, Stage.RUN))
     assert weights == {"gelu": 0.7, "gelu_1": 0.7}
 
 
-def test_kernel_of_a_branch_is_blamed_on_the_operator_that_branches() -> None:
+def test_branch_kernel_is_blamed_on_the_cond_operator() -> None:
     program = skeleton(
         {
             "x": "",
@@ -387,7 +387,7 @@ def test_kernel_of_a_branch_is_blamed_on_the_operator_that_branches() -> None:
     assert surest(weights) == {"cond"}
 
 
-def test_kernel_of_one_branch_does_not_clear_what_runs_the_other() -> None:
+def test_passing_kernel_of_one_branch_does_not_clear_cond() -> None:
     program = skeleton(
         {
             "x": "",
@@ -427,12 +427,12 @@ def test_weights_are_above_zero_and_at_most_one() -> None:
         )
 
 
-def test_evidence_is_read_as_the_worker_leaves_it() -> None:
+def test_evidence_is_read_from_worker_traces() -> None:
     left = Traces((Launch("cpp_0", ("tanh",)),), "no", (("roll",),), "k")
     read = Evidence.from_traces(left)
     assert read == Evidence((Launch("cpp_0", ("tanh",)),), "no", (("roll",),), "k")
     assert Evidence.from_traces(Traces()) == Evidence()
 
 
-def test_suspect_without_a_source_line_says_the_rest() -> None:
+def test_suspect_without_a_source_line_shows_the_rest() -> None:
     assert str(Suspect("a", 1.0, "lies", "aten.a.default")) == "aten.a.default lies"

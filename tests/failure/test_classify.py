@@ -59,12 +59,12 @@ def test_recorded_failure_has_its_kind_and_stage(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_failure_of_the_small_program_is_the_same(name: str) -> None:
+def test_failure_of_the_small_program_is_admitted(name: str) -> None:
     assert signature(name).admits(signature(f"{name}_small"))
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_identity_holds_nothing_that_drifts(name: str) -> None:
+def test_signature_detail_has_no_digits(name: str) -> None:
     assert not any(c.isdigit() for c in signature(name).detail.replace("C++", ""))
 
 
@@ -81,7 +81,7 @@ def test_abort_and_exception_are_the_same_assertion() -> None:
     assert one.admits(other)
 
 
-def test_check_that_aborts_is_the_one_that_raises() -> None:
+def test_aborting_check_is_the_same_assertion_as_a_raising_one() -> None:
     said = "Expected table_is_ready to be True"
     log = f"terminate called after throwing 'c10::Error'\n  what():  {said}\n"
     abort = classify_ending(Ending("signal", signal.SIGABRT, "run", log=log)).signature
@@ -101,7 +101,7 @@ def test_misaligned_result_of_an_operator_is_an_assertion() -> None:
     assert "16 bytes aligned" in seen.text
 
 
-def test_different_compile_errors_are_different() -> None:
+def test_compile_errors_have_distinct_details() -> None:
     names = ["compile_183988_randperm_index", "compile_lowering_raises"]
     names.append("compile_missing_symbol")
     details = {signature(name).detail for name in names}
@@ -124,7 +124,7 @@ def test_same_lowering_error_of_another_operator_is_different() -> None:
     )
 
 
-def test_empty_message_is_told_apart_by_the_innermost_frame_of_torch() -> None:
+def test_empty_messages_are_distinguished_by_the_innermost_torch_frame() -> None:
     seen = [
         classify_ending(
             raised("InductorError", "AssertionError: ", frames=["x.py:f", at, "y.py:g"])
@@ -156,7 +156,7 @@ def test_heap_corruption_is_a_memory_fault_like_a_segfault(log: str) -> None:
     assert corrupt.admits(fault)
 
 
-def test_corruption_that_shows_after_the_run_is_of_the_run() -> None:
+def test_segfault_during_comparison_has_stage_run() -> None:
     seen = classify_ending(Ending("signal", signal.SIGSEGV, "compare")).signature
     assert seen is not None
     assert seen.stage is Stage.RUN
@@ -176,7 +176,7 @@ def test_failure_before_the_compiler_is_invalid(stage: str) -> None:
     assert "index 9" in seen.invalid
 
 
-def test_time_limit_is_a_hang_and_says_nothing_else() -> None:
+def test_timeout_is_an_unresolved_hang() -> None:
     seen = classify_ending(Ending("timeout", stage="run"))
     assert seen.signature is not None
     assert seen.signature.kind is Kind.HANG
@@ -189,7 +189,7 @@ def test_kill_from_outside_is_no_failure() -> None:
     assert seen.unresolved
 
 
-def test_refused_input_is_told_by_what_is_wrong_with_it() -> None:
+def test_rejected_input_is_a_check_inputs_failure() -> None:
     log = "Error: input_handles[0]: unmatched dim value at 0, expected: 4, but got: 5"
     seen = classify_ending(
         dataclasses.replace(raised("RuntimeError", "API call failed", "run"), log=log)
@@ -234,14 +234,14 @@ def test_illegal_accesses_on_cuda_are_one_failure(seen: Signature) -> None:
         assert seen.admits(other)
 
 
-def test_illegal_access_while_compiling_is_another() -> None:
+def test_illegal_access_while_compiling_is_a_different_failure() -> None:
     message = "CUDA error: an illegal memory access was encountered"
     benchmark = on_cuda("AcceleratorError", message, stage="compile")
     assert (benchmark.kind, benchmark.stage) == (Kind.IMA, Stage.COMPILE)
     assert not benchmark.admits(ILLEGAL_ACCESSES[0])
 
 
-def test_device_assertion_is_the_index_assertion() -> None:
+def test_device_index_assertion_is_the_same_as_on_cpu() -> None:
     asserts = [
         on_cuda(
             "AcceleratorError",
@@ -257,7 +257,7 @@ def test_device_assertion_is_the_index_assertion() -> None:
         assert not seen.admits(ILLEGAL_ACCESSES[0])
 
 
-def test_other_device_assertions_are_told_apart_and_are_the_interpreters() -> None:
+def test_device_assertions_are_distinct_and_match_the_interpreter() -> None:
     def asserted(words: str) -> Signature:
         return on_cuda(
             "AcceleratorError",
@@ -289,7 +289,7 @@ def {kernel}(source, target, block: tl.constexpr):
 {error}"""
 
 
-def test_triton_compile_error_is_what_triton_says_and_not_the_kernel() -> None:
+def test_triton_compile_error_is_identified_by_message_not_kernel() -> None:
     error = "NameError('SLOPE is not defined')"
     large, small = (
         classify_ending(raised("InductorError", text)).signature
@@ -304,7 +304,7 @@ def test_triton_compile_error_is_what_triton_says_and_not_the_kernel() -> None:
     assert large.detail == f"Triton: {error}"
 
 
-def test_triton_compile_error_in_a_helper_is_that_of_the_helper() -> None:
+def test_triton_compile_error_in_a_helper_has_the_helper_message() -> None:
     inner = "at 2:8:\ndef helper(x):\n  return x.y\n         ^\nAttributeError('y')"
     text = TRITON.format(kernel="kernel", offset="helper(place)", error=inner)
     seen = classify_ending(raised("InductorError", text)).signature
@@ -326,7 +326,7 @@ def test_too_much_shared_memory_is_a_compile_error_at_any_size() -> None:
     assert large.kind is Kind.COMPILE_ERROR
 
 
-def test_step_of_the_build_is_told_where_compiling_fails() -> None:
+def test_build_step_is_recorded_for_compile_failures() -> None:
     built = Built(Build.FAST, Step.KERNEL)
     raised = Raised("InductorError", "no")
     seen = classify_ending(Ending("exit", stage="compile", answer=raised, built=built))
@@ -334,7 +334,7 @@ def test_step_of_the_build_is_told_where_compiling_fails() -> None:
     assert classify_ending(Ending("signal", 11, "run", built=built)).step is None
 
 
-def test_candidate_that_was_not_run_has_passed_and_says_so() -> None:
+def test_stopped_candidate_has_passed_with_its_reason() -> None:
     stopped = Stopped("lowering passes, nothing else was tried")
     seen = classify_ending(Ending("exit", stage="compile", answer=stopped))
     assert judge(seen, Signature(Kind.COMPILE_ERROR, Stage.COMPILE)) is Outcome.PASSED
@@ -355,7 +355,7 @@ def test_candidate_that_was_not_run_has_passed_and_says_so() -> None:
         ),
     ],
 )
-def test_failure_where_it_should_pass_is_another_one(seen: Ending, kind: str) -> None:
+def test_failure_in_the_passing_run_is_a_different_one(seen: Ending, kind: str) -> None:
     early = classify_ending(seen)
     late = classify_ending(dataclasses.replace(seen, stage="run")).signature
     assert late is not None
@@ -368,23 +368,21 @@ def test_failure_where_it_should_pass_is_another_one(seen: Ending, kind: str) ->
     )
 
 
-def test_time_limit_where_it_should_pass_tells_nothing() -> None:
+def test_timeout_in_the_passing_run_is_unresolved() -> None:
     hang = Signature(Kind.HANG, Stage.RUN)
     seen = classify_ending(Ending("timeout", stage="passing"))
     assert judge(seen, hang) is Outcome.UNRESOLVED
 
 
 @pytest.mark.parametrize(("besides", "beside_nan"), [("nan", True), ("", False)])
-def test_wrong_values_know_of_nan_in_other_outputs(
-    besides: str, beside_nan: bool
-) -> None:
+def test_mismatch_records_nan_in_other_outputs(besides: str, beside_nan: bool) -> None:
     answer = Checked(Difference("values", "wrong", besides))
     seen = classify_ending(Ending("exit", stage="done", answer=answer))
     assert seen.signature is not None
     assert seen.signature.beside_nan is beside_nan
 
 
-def test_what_was_said_before_a_fault_of_many_threads_is_kept() -> None:
+def test_log_keeps_text_before_a_multithreaded_fault() -> None:
     frames = '  File "/torch/_inductor/model.py", line 1 in load\n' * 40
     dump = f"Fatal Python error: Segmentation fault\n\n{frames}"
     ending = Ending("signal", signal.SIGSEGV, "run", log="code at 5\n" + dump * 9)

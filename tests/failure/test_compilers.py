@@ -38,7 +38,7 @@ def message(name: str) -> str:
     return str((answer.get("error") or answer["Raised"])["message"])
 
 
-def test_gcc_names_line_function_and_mark() -> None:
+def test_gcc_error_has_line_function_and_caret() -> None:
     found = parse_gcc_error(message("compile_missing_symbol"))
     assert found
     assert (found.line, found.column) == (641, 42)
@@ -50,14 +50,14 @@ def test_gcc_names_line_function_and_mark() -> None:
     assert found.function.startswith("cpp_fused_add_cat_hypot")
 
 
-def test_mark_of_gcc_begins_before_its_caret() -> None:
+def test_gcc_marker_may_begin_before_its_caret() -> None:
     found = parse_gcc_error(message("cpp_no_match/vector"))
     assert found
     assert "~^~" in found.caret
     assert found.code[0][found.caret.index("~") :].startswith("std::max(x")
 
 
-def test_gcc_inside_of_a_template_names_who_asks_for_it() -> None:
+def test_gcc_error_in_a_template_names_the_instantiating_line() -> None:
     found = parse_gcc_error(INSIDE_A_TEMPLATE)
     assert found
     assert (found.file, found.line) == ("/inductor/abc.kernel.cpp", 19)
@@ -65,14 +65,14 @@ def test_gcc_inside_of_a_template_names_who_asks_for_it() -> None:
     assert found.text == "no match for 'operator<'"
 
 
-def test_linker_names_function_and_line() -> None:
+def test_linker_error_has_function_and_line() -> None:
     found = parse_gcc_error(message("linker/alone"))
     assert found
     assert found.text.startswith("undefined reference to")
     assert (found.function, found.line) == ("cpp_fused_floor_0", 16)
 
 
-def test_triton_shows_a_kernel_up_to_the_line_at_fault() -> None:
+def test_triton_error_has_code_up_to_the_faulty_line() -> None:
     found = parse_triton_error(TRITON)
     assert found
     assert found.function == "leaky_kernel"
@@ -82,6 +82,6 @@ def test_triton_shows_a_kernel_up_to_the_line_at_fault() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "all is well", "warning: 12:13: error-prone"])
-def test_no_complaint_is_read_where_there_is_none(text: str) -> None:
+def test_text_without_a_compile_error_is_not_parsed(text: str) -> None:
     assert parse_gcc_error(text) is None
     assert parse_triton_error(text) is None

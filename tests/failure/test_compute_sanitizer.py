@@ -135,11 +135,11 @@ RACES = """\
         ("", None),
     ],
 )
-def test_report_is_read(text: str, expected: MemoryReport | None) -> None:
+def test_sanitizer_report_is_parsed(text: str, expected: MemoryReport | None) -> None:
     assert parse_sanitizer_report(f"before\n{text}after\n") == expected
 
 
-def test_report_says_kernel_line_and_thread() -> None:
+def test_report_text_names_kernel_line_and_thread() -> None:
     assert str(parse_sanitizer_report(OVERRUN)) == (
         "global out of bounds: read of 4 bytes in triton_poi_fused_add_0, line 33 of "
         "its source, 12 bytes after a 4,096-byte allocation, by thread (96,0,0) in "
@@ -147,7 +147,7 @@ def test_report_says_kernel_line_and_thread() -> None:
     )
 
 
-def test_generated_kernel_goes_before_others() -> None:
+def test_report_of_a_generated_kernel_is_preferred() -> None:
     found = parse_sanitizer_report(WITHOUT_LINES + "=========\n" + OVERRUN)
     assert found is not None
     assert found.kernel == "triton_poi_fused_add_0"
@@ -171,7 +171,7 @@ def test_generated_kernel_goes_before_others() -> None:
         (OVERRUN, ""),
     ],
 )
-def test_refusal_is_no_report(text: str, why: str) -> None:
+def test_sanitizer_refusal_is_distinguished_from_reports(text: str, why: str) -> None:
     assert find_sanitizer_refusal(text) == why
 
 
@@ -203,17 +203,19 @@ LAUNCH_FAILED = Raised("RuntimeError", "CUDA error: unspecified launch failure")
         ),
     ],
 )
-def test_report_is_the_failure_of_a_check(ending: Ending, expected: Signature) -> None:
+def test_sanitizer_report_becomes_the_signature(
+    ending: Ending, expected: Signature
+) -> None:
     assert classify_ending(ending).signature == expected
 
 
-def test_overrun_of_eager_is_no_failure_of_the_compiler() -> None:
+def test_out_of_bounds_access_in_eager_is_not_a_compiler_failure() -> None:
     ending = Ending("exit", 0, "eager", answer=LAUNCH_FAILED, log=WITHOUT_LINES)
     assert classify_ending(ending).signature is None
     assert classify_ending(ending).invalid.startswith("eager")
 
 
-def test_refused_check_has_no_answer() -> None:
+def test_check_refused_by_the_sanitizer_is_unresolved() -> None:
     log = "========= Error: Device not supported.\n"
     seen = classify_ending(Ending("exit", 1, "start", log=log))
     assert seen.signature is None

@@ -85,7 +85,7 @@ def signatures(words: str, name: str) -> list[Signature]:
 
 
 @pytest.mark.parametrize("code", STRAY)
-def test_stray_pointer_is_one_failure_in_whatever_words(code: int) -> None:
+def test_illegal_access_is_one_failure_in_all_wordings(code: int) -> None:
     illegal = signatures(*STRAY[700])[0]
     for each in signatures(*STRAY[code]):
         assert (each.kind, each.stage, each.detail) == (
@@ -101,7 +101,7 @@ def test_stray_pointer_is_one_failure_in_whatever_words(code: int) -> None:
 
 
 @pytest.mark.parametrize("code", ASTRAY)
-def test_code_gone_astray_is_a_crash_of_its_own(code: int) -> None:
+def test_device_execution_errors_are_distinct_crashes(code: int) -> None:
     illegal = signatures(*STRAY[700])[0]
     others = [signatures(*words)[0] for c, words in ASTRAY.items() if c != code]
     first, *same = signatures(*ASTRAY[code])
@@ -133,7 +133,7 @@ def test_launch_that_times_out_is_a_hang() -> None:
         f"CUDA error: out of memory{ADVICE.format('cudaErrorMemoryAllocation')}",
     ],
 )
-def test_no_memory_on_the_device_is_out_of_memory(text: str) -> None:
+def test_device_out_of_memory_is_classified_at_each_stage(text: str) -> None:
     for stage in ("compile", "load", "run"):
         found = seen("OutOfMemoryError", text, stage=stage).signature
         assert found is not None
@@ -142,14 +142,14 @@ def test_no_memory_on_the_device_is_out_of_memory(text: str) -> None:
 
 @pytest.mark.parametrize("stage", ["compile", "load", "run"])
 @pytest.mark.parametrize("code", STRAY)
-def test_kernel_may_die_at_each_stage(code: int, stage: str) -> None:
+def test_illegal_access_has_the_stage_where_it_occurs(code: int, stage: str) -> None:
     found = seen("RuntimeError", f"CUDA error: {STRAY[code][0]}", stage=stage)
     assert found.signature is not None
     assert (found.signature.kind, found.signature.stage) == (Kind.IMA, Stage(stage))
 
 
 @pytest.mark.parametrize("code", MACHINES)
-def test_failure_of_the_machine_tells_nothing_of_the_program(code: int) -> None:
+def test_gpu_failure_is_unresolved(code: int) -> None:
     for each in ways_to_say(*MACHINES[code]):
         assert each.signature is None
         assert "the GPU has failed" in each.unresolved
@@ -157,7 +157,7 @@ def test_failure_of_the_machine_tells_nothing_of_the_program(code: int) -> None:
             assert judge(each, target) is Outcome.UNRESOLVED
 
 
-def test_only_a_device_that_is_gone_is_lost() -> None:
+def test_gpu_loss_is_only_a_missing_device() -> None:
     assert find_gpu_loss("CUDA error: no CUDA-capable device is detected")
     assert find_gpu_loss(XID.format(79, "GPU has fallen off the bus."))
     assert not find_gpu_loss("CUDA error: uncorrectable ECC error encountered")
@@ -168,7 +168,7 @@ XID = "NVRM: Xid (PCI:0000:65:00): {}, pid='4711', name=python, {}\n"
 ILLEGAL = "CUDA error: an illegal memory access was encountered"
 
 
-def test_xid_of_a_programs_fault_is_no_fault_of_the_machine() -> None:
+def test_xid_of_a_program_fault_is_not_a_gpu_failure() -> None:
     fault = XID.format(
         31,
         "Ch 00000008, intr 00000000. MMU Fault: ENGINE GRAPHICS GPCCLIENT_T1_0 faulted "
@@ -181,7 +181,7 @@ def test_xid_of_a_programs_fault_is_no_fault_of_the_machine() -> None:
 
 
 @pytest.mark.parametrize("number", [48, 74, 79, 94, 95, 119])
-def test_xid_of_the_machine_outweighs_what_cuda_says(number: int) -> None:
+def test_xid_of_a_gpu_failure_outweighs_the_cuda_error(number: int) -> None:
     log = XID.format(13, "Graphics Exception") + XID.format(number, "what it is")
     found = seen("RuntimeError", ILLEGAL, log=log)
     assert found.signature is None
@@ -189,7 +189,7 @@ def test_xid_of_the_machine_outweighs_what_cuda_says(number: int) -> None:
     assert find_gpu_failure(log) == XID.format(number, "what it is").strip()
 
 
-def test_healthy_run_beside_a_failing_gpu_has_passed() -> None:
+def test_passing_run_with_a_gpu_failure_xid_is_resolved() -> None:
     passed = Ending("exit", stage="done", log=XID.format(48, "DBE"))
     assert not classify_ending(passed).unresolved
 
@@ -220,20 +220,20 @@ BOUNDS, OTHER_BOUNDS = (
 SCALE, SHIFT = "scale must be positive", "no shift"
 
 
-def test_order_in_which_threads_and_kernels_assert_does_not_matter() -> None:
+def test_signature_ignores_the_order_of_device_assertions() -> None:
     for one, other in ((SCALE, SHIFT), (BOUNDS, SCALE), (BOUNDS, OTHER_BOUNDS)):
         first, second = asserted(one, other, one), asserted(other, one)
         assert (first.detail, first.text) == (second.detail, second.text)
 
 
-def test_index_out_of_bounds_counts_before_other_assertions() -> None:
+def test_index_assertion_takes_precedence_over_others() -> None:
     index = asserted(BOUNDS)
     assert index.detail == "index out of bounds"
     assert index.admits(asserted(SCALE, OTHER_BOUNDS))
     assert not index.admits(asserted(SCALE))
 
 
-def test_assertion_of_a_kernel_that_is_timed_is_no_compile_error() -> None:
+def test_assertion_of_a_benchmarked_kernel_is_not_a_compile_error() -> None:
     """As an H100 has said it (torch 2.11)."""
     text = "AcceleratorError: CUDA error: device-side assert triggered"
     found = seen("InductorError", text, log=printed(SCALE), stage="compile").signature
@@ -242,13 +242,13 @@ def test_assertion_of_a_kernel_that_is_timed_is_no_compile_error() -> None:
     assert found.text == SCALE
 
 
-def test_quotes_of_an_assertion_do_not_matter() -> None:
+def test_signature_ignores_assertion_quote_style() -> None:
     log = printed(SCALE).replace("`", "'")
     found = seen("RuntimeError", "CUDA error: device-side assert triggered", log=log)
     assert asserted(SCALE).admits(found.signature)
 
 
-def test_assertion_whose_words_are_lost_is_one_still() -> None:
+def test_device_assertion_without_text_is_an_assertion() -> None:
     found = seen("RuntimeError", "CUDA error: device-side assert triggered").signature
     assert found is not None
     assert found.kind is Kind.ASSERT

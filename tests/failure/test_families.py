@@ -127,7 +127,7 @@ def test_every_recording_is_in_a_family() -> None:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_family_has_members_with_texts_of_their_own(family: str) -> None:
+def test_family_members_have_distinct_texts(family: str) -> None:
     checks = [seen for seen in MEMBERS[family] if not seen.name.endswith(".script")]
     causes = {(seen.ending.how, seen.signature.text) for seen in checks}
     assert len(checks) > 1
@@ -150,7 +150,7 @@ def test_members_of_a_family_admit_each_other(family: str) -> None:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_near_misses_are_not_admitted(family: str) -> None:
+def test_members_of_other_families_are_not_admitted(family: str) -> None:
     for other in FAMILIES.keys() - {family}:
         if (family, other) == ("mismatch", "nan"):
             continue
@@ -159,13 +159,13 @@ def test_near_misses_are_not_admitted(family: str) -> None:
             assert not one.signature.admits(miss.signature), said
 
 
-def test_wrong_values_may_become_nan_but_not_the_other_way() -> None:
+def test_mismatch_admits_nan() -> None:
     for wrong, nan in itertools.product(MEMBERS["mismatch"], MEMBERS["nan"]):
         assert wrong.signature.admits(nan.signature)
 
 
 @pytest.mark.parametrize(("family", "seen"), RECORDINGS)
-def test_identity_holds_nothing_of_this_machine_or_this_program(
+def test_signature_detail_is_independent_of_machine_and_program(
     family: str, seen: Seen
 ) -> None:
     detail = seen.signature.detail
@@ -174,7 +174,7 @@ def test_identity_holds_nothing_of_this_machine_or_this_program(
 
 
 @pytest.mark.parametrize(("family", "seen"), RECORDINGS)
-def test_match_narrows_what_is_admitted(family: str, seen: Seen) -> None:
+def test_match_pattern_narrows_admitted_failures(family: str, seen: Seen) -> None:
     target = seen.signature
     words = dataclasses.replace(target, match=re.escape(target.text.splitlines()[0]))
     assert words.admits(target)
@@ -183,7 +183,7 @@ def test_match_narrows_what_is_admitted(family: str, seen: Seen) -> None:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_script_says_what_the_check_said(family: str) -> None:
+def test_script_failure_text_equals_that_of_the_check(family: str) -> None:
     """What ``--match`` has found in a check, it finds in a run of the repro."""
     named = {seen.name: seen.signature for seen in MEMBERS[family]}
     for name, signature in named.items():

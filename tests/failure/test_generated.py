@@ -24,7 +24,7 @@ def pointers(code: Code, check: IndexCheck) -> set[str]:
     return {pointer for step in steps for pointer in step.pointers}
 
 
-def test_each_check_is_found_with_its_limits() -> None:
+def test_index_checks_are_found_with_their_limits() -> None:
     found = recorded("literal_and_symbol.cpp").checks()
     assert [(c.lower, c.index, c.upper) for c in found] == [
         ("0", "tmp2", "40L"),
@@ -34,7 +34,7 @@ def test_each_check_is_found_with_its_limits() -> None:
     assert found[0].holds == "(0 <= tmp2) & (tmp2 < 40L)"
 
 
-def test_an_index_is_followed_to_its_load() -> None:
+def test_index_is_traced_to_its_load() -> None:
     code = recorded("literal_and_symbol.cpp")
     from_input, from_buffer, computed = code.checks()
     assert names(code, from_input) == ["tmp0", "tmp1", "tmp2"]
@@ -49,7 +49,7 @@ def test_an_index_is_followed_to_its_load() -> None:
     ]
 
 
-def test_checks_of_a_main_loop_and_of_its_tail_are_told_apart() -> None:
+def test_checks_in_main_loop_and_tail_are_distinguished() -> None:
     code = recorded("several_checks.cpp")
     main, tail = [c for c in code.checks() if c.index == "tmp14"]
     assert main.text == tail.text
@@ -58,7 +58,7 @@ def test_checks_of_a_main_loop_and_of_its_tail_are_told_apart() -> None:
     assert min(lines[1]) > main.line
 
 
-def test_a_vector_is_followed_through_functions_amid_the_code() -> None:
+def test_vector_index_is_traced_through_lambdas() -> None:
     code = recorded("masked_tail.cpp")
     check = code.checks()[0]
     assert check.index == "tmp19"
@@ -70,7 +70,7 @@ def test_a_vector_is_followed_through_functions_amid_the_code() -> None:
     assert "static_cast<int64_t>(7L)" in tail.holds
 
 
-def test_a_function_amid_the_code_is_one_statement() -> None:
+def test_lambda_is_one_statement() -> None:
     code = recorded("masked_tail.cpp")
     assert code.definition("tmp28", len(code.lines)) is None  # its block has ended
     line = next(n for n, text in enumerate(code.lines) if "auto tmp26" in text)
@@ -81,7 +81,7 @@ def test_a_function_amid_the_code_is_one_statement() -> None:
     assert found.last_line == line - 1
 
 
-def test_a_kernel_of_triton_is_read_alike() -> None:
+def test_triton_kernel_is_parsed_like_cpp() -> None:
     code = recorded("embedding.py.txt")
     (check,) = code.checks()
     assert (check.index, check.upper) == ("tmp2", "ks0")
@@ -100,11 +100,11 @@ def test_a_kernel_of_triton_is_read_alike() -> None:
         ),
     ],
 )
-def test_parameters_are_in_order(name: str, expected: tuple[str, ...]) -> None:
+def test_kernel_parameters_are_in_order(name: str, expected: tuple[str, ...]) -> None:
     assert recorded(name).parameters() == expected
 
 
-def test_a_limit_alone_is_read() -> None:
+def test_check_with_only_an_upper_limit_is_parsed() -> None:
     code = Code('  AOTI_TORCH_CHECK(tmp4 < ks0, "index out of bounds: tmp4 < ks0");')
     (check,) = code.checks()
     assert (check.lower, check.index, check.upper) == ("", "tmp4", "ks0")

@@ -43,23 +43,23 @@ def asserted(words: str, operators: str = "aten.index") -> Signature:
     return seen
 
 
-def test_access_is_a_memory_fault_with_a_direction() -> None:
+def test_out_of_bounds_access_has_a_direction() -> None:
     assert (access().kind, access().detail) == (Kind.IMA, "out-of-bounds read")
     assert access("store").detail == access("atomic").detail == "out-of-bounds write"
     assert not access().admits(access("store"))
 
 
-def test_kernel_offset_and_size_drift() -> None:
+def test_signature_ignores_kernel_offset_and_size() -> None:
     assert access(number=1, size=2).admits(access(number=900, size=8))
 
 
-def test_fellows_in_the_kernel_go_as_the_program_shrinks() -> None:
+def test_signature_admits_fewer_operators_in_the_kernel() -> None:
     large = access(operators="aten.relu, aten.index, aten.add")
     assert large.admits(access(operators="aten.index"))
     assert not large.admits(access(operators="aten.gather"))
 
 
-def test_device_says_less_of_the_same_failure() -> None:
+def test_interpreter_access_equals_the_illegal_access_on_a_device() -> None:
     on_device = Signature(
         Kind.IMA, Stage.RUN, MEMORY_FAULT, "CUDA error: an illegal ..."
     )
@@ -69,7 +69,7 @@ def test_device_says_less_of_the_same_failure() -> None:
     assert not access().admits(Signature(Kind.CRASH, Stage.RUN, MEMORY_FAULT))
 
 
-def test_assertion_on_bounds_is_that_of_compiled_code() -> None:
+def test_index_assertion_equals_that_of_compiled_code() -> None:
     seen = asserted("index out of bounds: 0 <= tmp4 < 10")
     assert seen.admits(asserted("index out of bounds: 0 <= tmp91 < ks0"))
     assert seen.admits(Signature(Kind.ASSERT, Stage.RUN, "index out of bounds"))
@@ -77,7 +77,7 @@ def test_assertion_on_bounds_is_that_of_compiled_code() -> None:
     assert asserted("n 4 is odd").admits(asserted("n 6 is odd"))
 
 
-def test_misaligned_address_is_an_illegal_access_of_another_sort() -> None:
+def test_misaligned_access_differs_from_an_out_of_bounds_access() -> None:
     seen = classify_finding(MISALIGNED, Stage.RUN)
     assert seen is not None
     assert (seen.kind, seen.operators) == (Kind.IMA, ("aten.add",))
@@ -85,7 +85,7 @@ def test_misaligned_address_is_an_illegal_access_of_another_sort() -> None:
 
 
 @pytest.mark.parametrize("stage", ["compile", "run"])
-def test_benchmark_fails_while_compiling(stage: str) -> None:
+def test_benchmark_failure_has_stage_compile(stage: str) -> None:
     text = ACCESS.format(
         who=", compile-time benchmark",
         access="load",
@@ -99,14 +99,14 @@ def test_benchmark_fails_while_compiling(stage: str) -> None:
     assert (seen.kind, seen.stage) == (Kind.IMA, Stage.COMPILE)
 
 
-def test_what_the_interpreter_cannot_run_is_neither_failure_nor_pass() -> None:
+def test_unsupported_code_on_the_interpreter_is_unresolved() -> None:
     reason = "interpreter: unsupported: inline assembly"
     seen = classify_ending(Ending("exit", stage="run", answer=Unresolved(reason)))
     assert seen.unresolved == reason
     assert seen.signature is None
 
 
-def test_other_text_is_no_finding() -> None:
+def test_unrelated_text_is_not_a_finding() -> None:
     assert classify_finding("RuntimeError: the interpreter: no", Stage.RUN) is None
     assert (
         classify_finding("interpreter: unsupported: inline assembly", Stage.RUN) is None

@@ -27,11 +27,11 @@ def printed(*names: str, ended: bool = True) -> str:
         (printed("cpp_0", CALL, "cpp_1"), None),
     ],
 )
-def test_launch_that_has_not_ended_is_found(said: str, place: int | None) -> None:
+def test_reached_launch_is_found(said: str, place: int | None) -> None:
     assert find_reached_launch(KERNELS, said) == place
 
 
-def test_call_that_no_launch_is_known_for_blames_none_before_it() -> None:
+def test_unknown_call_has_no_reached_launch() -> None:
     said = printed("cpp_0", "at::_ops::cumsum::call", ended=False)
     assert find_reached_launch(KERNELS, said) is None
     assert (
@@ -39,7 +39,7 @@ def test_call_that_no_launch_is_known_for_blames_none_before_it() -> None:
     )
 
 
-def test_name_of_a_call_is_the_same_with_and_without_out() -> None:
+def test_call_name_is_matched_with_and_without_out() -> None:
     assert (
         find_reached_launch(
             ["aoti_torch_cpu_mm_out"], printed("at::_ops::mm_out::call")
@@ -54,7 +54,7 @@ def test_name_of_a_call_is_the_same_with_and_without_out() -> None:
     )
 
 
-def test_calls_are_told_from_kernels() -> None:
+def test_calls_are_distinguished_from_kernels() -> None:
     assert is_call("aoti_torch_cpu__embedding_bag")
     assert not is_call("cpp_fused_embedding_0")
     assert ended_inside_launch(printed("cpp_0", ended=False))

@@ -28,7 +28,7 @@ from shrinkfx.failure.normalise import demangled_name, normalise, normalise_cpp
         ("holds 1 items (*).", "holds # items"),
     ],
 )
-def test_normalise_takes_out_what_drifts(text: str, expected: str) -> None:
+def test_normalise_removes_varying_parts(text: str, expected: str) -> None:
     assert normalise(text) == expected
 
 
@@ -43,7 +43,7 @@ def test_normalise_takes_out_what_drifts(text: str, expected: str) -> None:
         "in /tmp/ab_cd/c.kernel.cpp:22:7: no",
     ],
 )
-def test_normalise_takes_out_names_of_files(text: str) -> None:
+def test_normalise_removes_file_names(text: str) -> None:
     left = normalise(text)
     assert not {"home", "body", "me", "models", "x", "py", "ops", "tmp"} & set(
         left.replace("/", " ").replace(".", " ").split()
@@ -61,7 +61,7 @@ def test_normalise_takes_out_names_of_files(text: str) -> None:
         "it doesn't hold x/y, and can't",
     ],
 )
-def test_normalise_keeps_what_tells_failures_apart(text: str) -> None:
+def test_normalise_keeps_distinguishing_text(text: str) -> None:
     assert normalise(text) == text
 
 
@@ -88,7 +88,7 @@ def test_normalise_keeps_what_tells_failures_apart(text: str) -> None:
         ("undefined reference to `foo(float)'", "undefined reference to `foo(long)'"),
     ],
 )
-def test_normalise_cpp_takes_types_out(scalar: str, vector: str) -> None:
+def test_normalise_cpp_removes_types(scalar: str, vector: str) -> None:
     assert normalise_cpp(scalar) == normalise_cpp(vector)
 
 
@@ -114,5 +114,5 @@ def test_normalise_cpp_keeps_names(one: str, other: str) -> None:
         ("_Z", "_Z"),
     ],
 )
-def test_plain_name_is_without_parameters(mangled: str, name: str) -> None:
+def test_demangled_name_has_no_parameters(mangled: str, name: str) -> None:
     assert demangled_name(mangled) == name

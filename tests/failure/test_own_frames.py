@@ -34,7 +34,7 @@ def dump(*frames: tuple[str, str], above: str = "Current thread 0x7f17") -> str:
         "<eval_with_key>.3",
     ],
 )
-def test_what_is_installed_or_made_is_nobodys(path: str) -> None:
+def test_installed_and_generated_files_are_not_user_frames(path: str) -> None:
     assert find_user_frame(dump((path, "go"), (TORCHS, "compile_fx"))) == ""
 
 
@@ -42,18 +42,18 @@ def test_what_is_installed_or_made_is_nobodys(path: str) -> None:
     "path",
     ["/home/me/shrinkfx/passes.py", "/tmp/torchinductor_me/passes.py", "passes.py"],
 )
-def test_the_innermost_of_a_users_own_is_named(path: str) -> None:
+def test_innermost_user_frame_is_found(path: str) -> None:
     outer = "/home/me/driver.py", "compile_all"
     log = dump((TORCHS, "go"), (path, "settle"), (TORCHS, "go"), outer)
     assert find_user_frame(log) == "passes.py:settle"
 
 
-def test_script_that_calls_the_compiler_is_not_what_it_is_in() -> None:
+def test_top_level_frame_of_the_script_is_not_a_user_frame() -> None:
     assert find_user_frame(dump((TORCHS, "go"), ("/tmp/x/repro.py", "<module>"))) == ""
     assert find_user_frame(dump(("/tmp/x/repro.py", "settle"))) == "settle"
 
 
-def test_other_threads_tell_nothing() -> None:
+def test_frames_of_other_threads_are_ignored() -> None:
     other = dump(("/home/me/loader.py", "wait"), above="Thread 0x7f18")
     assert find_user_frame(other) == ""
     current = dump((TORCHS, "go"))
@@ -61,7 +61,7 @@ def test_other_threads_tell_nothing() -> None:
     assert find_user_frame(f"{current}\n{other}") == ""
 
 
-def test_log_without_frames_names_nothing() -> None:
+def test_log_without_frames_has_no_user_frame() -> None:
     assert find_user_frame("") == ""
     assert find_user_frame("settle: still at it\n") == ""
 
@@ -86,7 +86,7 @@ def settle(graph):
 
 
 @pytest.mark.aoti
-def test_pass_that_does_not_end_is_found_below_what_it_calls(tmp_path: Path) -> None:
+def test_hanging_user_pass_is_found_in_a_real_dump(tmp_path: Path) -> None:
     (tmp_path / "repro.py").write_text(HANGS)
     (tmp_path / "passes.py").write_text(PASS)
     with subprocess.Popen(

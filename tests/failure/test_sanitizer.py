@@ -46,24 +46,24 @@ def test_report_names_kernel_and_line(name: str) -> None:
     assert parse_asan_report((RECORDED / f"{name}.txt").read_text()) == EXPECTED[name]
 
 
-def test_access_near_null_is_told_apart() -> None:
+def test_null_access_is_distinguished() -> None:
     assert [name for name in EXPECTED if EXPECTED[name].is_of_null] == ["null_read"]
     assert not replace(EXPECTED["null_read"], address="0x7f3a00001000").is_of_null
 
 
-def test_report_is_a_line_to_read() -> None:
+def test_report_is_formatted_as_one_line() -> None:
     assert str(EXPECTED["over_read"]) == (
         "heap-buffer-overflow: read of 64 bytes in cpp_fused_mean_0, "
         "line 27 of its source, 0 bytes after 2048-byte region"
     )
 
 
-def test_first_report_counts() -> None:
+def test_first_report_is_used() -> None:
     texts = [(RECORDED / f"{name}.txt").read_text() for name in sorted(EXPECTED)]
     assert parse_asan_report("".join(reversed(texts))) == EXPECTED["over_read"]
 
 
-def test_innermost_function_is_named_where_no_kernel_is() -> None:
+def test_innermost_function_is_named_if_no_kernel_is() -> None:
     log = (
         "==1==ERROR: AddressSanitizer: heap-use-after-free on address 0x1 at pc 0x2\n"
         "WRITE of size 4 at 0x1 thread T0\n"
@@ -78,5 +78,5 @@ def test_innermost_function_is_named_where_no_kernel_is() -> None:
 
 
 @pytest.mark.parametrize("log", ["", "READ of size 4\n", "AddressSanitizer: nothing"])
-def test_other_words_are_no_report(log: str) -> None:
+def test_unrelated_text_is_not_a_report(log: str) -> None:
     assert parse_asan_report(log) is None

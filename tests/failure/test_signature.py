@@ -40,12 +40,12 @@ HANG = Signature(Kind.HANG, Stage.RUN)
         ("mismatch", dataclasses.replace(NAN, stage=Stage.PASSING), False),
     ],
 )
-def test_until_takes_its_kind(until: str, seen: Signature, taken: bool) -> None:
+def test_until_accepts_its_kind(until: str, seen: Signature, taken: bool) -> None:
     assert is_until_target(until, seen) is taken
 
 
 @pytest.mark.parametrize("seen", [MISMATCH, NAN, SEGFAULT, BOUNDS])
-def test_failure_of_the_run_that_must_pass_is_the_same_without_the_other(
+def test_passing_run_failure_equals_the_failure_without_that_run(
     seen: Signature,
 ) -> None:
     passing = dataclasses.replace(seen, stage=Stage.PASSING)
@@ -55,7 +55,7 @@ def test_failure_of_the_run_that_must_pass_is_the_same_without_the_other(
     assert f"{seen.kind} at the sizes that must pass: " in str(passing)
 
 
-def test_why_a_failure_goes_by_another_word_than_was_asked_for_is_said() -> None:
+def test_until_explains_an_accepted_failure_of_another_kind() -> None:
     """Whatever ``--until`` takes, it takes with a reason."""
     seen = [SEGFAULT, NAN, Signature(Kind.IMA, Stage.RUN, MEMORY_FAULT)]
     for until in (*Kind, ANY):
@@ -69,7 +69,7 @@ def test_why_a_failure_goes_by_another_word_than_was_asked_for_is_said() -> None
     assert "reports such a failure as crash" in said
 
 
-def test_wrong_values_may_become_nan_unless_nan_was_beside_them() -> None:
+def test_mismatch_admits_nan_unless_other_outputs_had_nan() -> None:
     assert MISMATCH.admits(NAN)
     assert not NAN.admits(MISMATCH)
     beside = dataclasses.replace(MISMATCH, beside_nan=True)
@@ -78,7 +78,7 @@ def test_wrong_values_may_become_nan_unless_nan_was_beside_them() -> None:
     assert not Signature.from_json(dataclasses.asdict(beside)).admits(NAN)
 
 
-def test_of_what_is_wrong_of_a_result_another_thing_may_be_another_failure() -> None:
+def test_mismatch_with_required_difference_rejects_other_differences() -> None:
     values, shape = (
         dataclasses.replace(MISMATCH, differs=each) for each in ("values", "shape")
     )
@@ -91,7 +91,7 @@ def test_of_what_is_wrong_of_a_result_another_thing_may_be_another_failure() -> 
     assert BOUNDS.require_same_difference(BOUNDS).admits(BOUNDS)
 
 
-def test_verdict_is_held_to_what_differs_where_that_is_known() -> None:
+def test_verdict_requires_the_same_difference_if_known() -> None:
     values, shape = (
         dataclasses.replace(MISMATCH, differs=each) for each in ("values", "shape")
     )
@@ -109,7 +109,7 @@ def test_verdict_is_held_to_what_differs_where_that_is_known() -> None:
     assert refused.require_difference_of(values) == refused
 
 
-def test_target_admits_itself_whatever_the_text() -> None:
+def test_target_admits_itself_with_any_text() -> None:
     said_otherwise = Signature(
         Kind.ASSERT, Stage.RUN, "index out of bounds", "0 <= tmp9"
     )
@@ -121,13 +121,13 @@ def test_target_does_not_admit_another_cause() -> None:
     assert not BOUNDS.admits(None)
 
 
-def test_match_narrows_what_is_admitted() -> None:
+def test_match_pattern_narrows_admitted_failures() -> None:
     narrow = dataclasses.replace(BOUNDS, match="tmp[89]")
     assert narrow.admits(dataclasses.replace(BOUNDS, text="0 <= tmp9 < 4L"))
     assert not narrow.admits(dataclasses.replace(BOUNDS, text="0 <= tmp1 < 4L"))
 
 
-def test_mismatch_may_become_nan_but_not_the_other_way() -> None:
+def test_mismatch_admits_nan_but_not_the_reverse() -> None:
     assert MISMATCH.admits(NAN)
     assert not NAN.admits(MISMATCH)
 
@@ -142,16 +142,18 @@ def test_mismatch_may_become_nan_but_not_the_other_way() -> None:
         (Observation(HANG, unresolved="timeout in run"), Outcome.UNRESOLVED),
     ],
 )
-def test_judge_tells_the_outcomes_apart(seen: Observation, outcome: Outcome) -> None:
+def test_judge_returns_the_outcome_of_an_observation(
+    seen: Observation, outcome: Outcome
+) -> None:
     assert judge(seen, BOUNDS) is outcome
 
 
-def test_judge_takes_a_hang_when_hangs_are_asked_for() -> None:
+def test_judge_accepts_a_hang_if_the_target_is_a_hang() -> None:
     seen = Observation(HANG, unresolved="timeout in run")
     assert judge(seen, HANG) is Outcome.REPRODUCED
 
 
-def test_target_is_no_by_catch_and_what_differs_otherwise_is() -> None:
+def test_target_occurrence_ignores_passing_stage_but_not_difference() -> None:
     target = Signature(Kind.MISMATCH, Stage.COMPARE, differs="values")
     assert target.occurs_in(target)
     assert target.occurs_in(dataclasses.replace(target, stage=Stage.PASSING))

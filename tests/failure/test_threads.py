@@ -46,7 +46,7 @@ def signature(log: str) -> Signature:
     return found
 
 
-def test_words_stand_in_the_order_of_threads_and_equal_ones_once() -> None:
+def test_thread_exceptions_are_sorted_and_deduplicated() -> None:
     log = f"before\n{kept(9, BOUNDS)}{kept(0, BOUNDS, 'main')}{kept(2, BOUNDS)}{DUMP}"
     ordered = sort_thread_exceptions(log)
     assert ordered.count(BOUNDS) == 2
@@ -56,14 +56,14 @@ def test_words_stand_in_the_order_of_threads_and_equal_ones_once() -> None:
     assert classify_ending(aborted(log)).log == ordered
 
 
-def test_long_stack_does_not_crowd_out_the_other_threads() -> None:
+def test_long_stack_does_not_displace_other_threads() -> None:
     deep = "\n".join(f"frame #{n}: {'x' * 200}" for n in range(400))
     log = kept(1, BOUNDS, deep) + kept(0, ANOTHER, deep) + DUMP
     said = classify_ending(aborted(log)).log
     assert said.index(ANOTHER) < said.index(BOUNDS) < said.index(DUMP)
 
 
-def test_words_that_never_end_are_read_once() -> None:
+def test_unterminated_exception_texts_are_parsed_in_linear_time() -> None:
     log = "terminate called in thread 1 of 1 \n" * 14_000 + kept(0, BOUNDS)
     begun = time.process_time()
     assert signature(log).kind is Kind.ASSERT
@@ -71,7 +71,7 @@ def test_words_that_never_end_are_read_once() -> None:
 
 
 @pytest.mark.parametrize("order", [(0, 9), (9, 0)])
-def test_what_the_first_part_of_a_loop_throws_is_the_failure(
+def test_exception_of_the_first_thread_is_the_failure(
     order: tuple[int, int],
 ) -> None:
     what = {0: ANOTHER, 9: BOUNDS}
@@ -84,7 +84,7 @@ def test_what_the_first_part_of_a_loop_throws_is_the_failure(
     assert signature(log).kind is Kind.ASSERT
 
 
-def test_one_failure_whoever_wrote_it_and_in_however_many_threads() -> None:
+def test_signature_is_independent_of_writer_and_thread_count() -> None:
     for what in (BOUNDS, ANOTHER):
         ways = [
             kept(0, what) + DUMP,
@@ -106,13 +106,13 @@ LOST = [
 
 
 @pytest.mark.parametrize("lost", LOST)
-def test_lost_words_are_not_made_up(lost: str) -> None:
+def test_lost_exception_text_is_a_crash_without_text(lost: str) -> None:
     found = signature(lost + DUMP)
     assert (found.kind, found.detail) == (Kind.CRASH, NO_EXCEPTION_TEXT)
 
 
 @pytest.mark.parametrize("lost", LOST)
-def test_lost_words_are_no_other_abort(lost: str) -> None:
+def test_lost_exception_text_does_not_match_other_aborts(lost: str) -> None:
     found = signature(lost + DUMP)
     for other in (DUMP, libstdcxx(BOUNDS) + DUMP, libstdcxx(ANOTHER) + DUMP):
         assert not found.admits(signature(other))

@@ -44,11 +44,11 @@ def died(line: int, error: str, code: int = 1) -> Ending:
     ("line", "stage"),
     [(4, "rebuild"), (5, "eager"), (6, "compile"), (7, "load"), (8, "run")],
 )
-def test_stage_is_that_of_the_line(line: int, stage: str) -> None:
+def test_stage_comes_from_the_failing_script_line(line: int, stage: str) -> None:
     assert died(line, "RuntimeError: no").stage == stage
 
 
-def test_what_the_interpreter_cannot_run_is_no_pass() -> None:
+def test_unsupported_code_on_the_interpreter_is_unresolved() -> None:
     answer = Unresolved("inline assembly")
     seen = classify_ending(
         convert_script_ending(Ending("exit", stage="run", answer=answer), SCRIPT)
@@ -77,7 +77,7 @@ def test_first_error_of_a_long_compiler_output_is_found() -> None:
     assert len(classify_ending(died(6, text)).log) < 20_000
 
 
-def test_export_that_fails_is_no_failure_of_the_compiler() -> None:
+def test_export_failure_is_not_a_compiler_failure() -> None:
     assert classify_ending(died(4, "RuntimeError: cannot export")).signature is None
 
 
@@ -99,7 +99,7 @@ def test_failed_comparison_is_a_mismatch() -> None:
         ("not finite where eager is finite", "values"),
     ],
 )
-def test_what_of_a_result_differs_is_read_off_the_comparison(
+def test_kind_of_difference_is_parsed_from_the_comparison(
     says: str, differs: str
 ) -> None:
     seen = classify_ending(died(9, f"AssertionError: {says}")).signature
@@ -107,7 +107,7 @@ def test_what_of_a_result_differs_is_read_off_the_comparison(
     assert seen.differs == differs
 
 
-def test_failed_check_for_nan_is_a_nan() -> None:
+def test_failed_finiteness_check_is_a_nan_failure() -> None:
     error = "AssertionError: not finite where eager is finite"
     seen = classify_ending(died(9, error)).signature
     assert seen is not None
@@ -127,7 +127,7 @@ def test_segfault_takes_its_stage_from_faulthandler() -> None:
     assert (seen.kind, seen.stage) == (Kind.CRASH, Stage.RUN)
 
 
-def test_heap_that_is_found_corrupt_when_memory_is_freed_fails_in_the_run() -> None:
+def test_heap_corruption_found_at_free_has_stage_run() -> None:
     freeing = SCRIPT.replace("print(", "del actual, compiled\nprint(")
     log = (
         "free(): invalid size\nFatal Python error: Aborted\n\n"
@@ -142,7 +142,7 @@ def test_heap_that_is_found_corrupt_when_memory_is_freed_fails_in_the_run() -> N
 
 
 @pytest.mark.parametrize("how", ["timeout", "memory"])
-def test_script_that_was_killed_takes_its_stage_from_faulthandler(how: str) -> None:
+def test_killed_script_takes_its_stage_from_faulthandler(how: str) -> None:
     log = (
         "Fatal Python error: Aborted\n\nThread 0x7f (most recent call first):\n"
         '  File "/lib/site-packages/torch/_inductor/ir.py", line 3 in freeze\n'
@@ -155,7 +155,7 @@ def test_script_that_was_killed_takes_its_stage_from_faulthandler(how: str) -> N
     assert seen.stage is Stage.COMPILE
 
 
-def test_stack_that_is_too_deep_to_be_printed_is_the_compilers() -> None:
+def test_truncated_stack_without_a_script_line_has_stage_compile() -> None:
     log = (
         "Fatal Python error: Segmentation fault\n\nCurrent thread 0x7f (most recent "
         "call first):\n"
@@ -175,7 +175,7 @@ def test_script_that_passes_has_no_signature() -> None:
     assert ending.stage == "done"
 
 
-def test_script_that_cannot_tell_has_come_to_its_end() -> None:
+def test_inconclusive_script_has_stage_done_and_no_signature() -> None:
     said = f"{RAN_TO_END_PREFIX}an out-of-bounds access need not show: ...\n"
     ending = convert_script_ending(Ending("exit", CANNOT_TELL, log=said), SCRIPT)
     seen = classify_ending(ending)
@@ -187,7 +187,7 @@ def test_script_that_cannot_tell_has_come_to_its_end() -> None:
         assert other.signature is not None
 
 
-def test_frames_are_named_as_on_any_machine() -> None:
+def test_frame_names_are_machine_independent() -> None:
     assert name_frame("/a/site-packages/torch/x.py", "f") == "torch/x.py:f"
     assert name_frame("/home/me/model.py", "g") == "model.py:g"
 
@@ -201,7 +201,7 @@ PASSES_FIRST = SCRIPT.replace(
     ("said", "stage"),
     [("noise\n", Stage.PASSING), ("noise\npasses at (32, 4)\n", Stage.COMPARE)],
 )
-def test_script_fails_as_it_says_only_after_a_run_that_passes(
+def test_script_failure_before_the_passing_run_has_stage_passing(
     said: str, stage: Stage
 ) -> None:
     trace = (
@@ -215,7 +215,7 @@ def test_script_fails_as_it_says_only_after_a_run_that_passes(
     assert (seen.kind, seen.stage) == (Kind.MISMATCH, stage)
 
 
-def test_crash_before_a_run_has_passed_is_not_that_of_the_script() -> None:
+def test_crash_before_the_passing_run_is_a_different_failure() -> None:
     died_early = convert_script_ending(Ending("signal", 11, log=""), PASSES_FIRST)
     assert (
         classify_ending(died_early).signature
@@ -244,7 +244,7 @@ Extension modules: numpy._core._multiarray_umath (total: 1)
 """
 
 
-def test_death_is_told_by_the_frames_of_the_user() -> None:
+def test_crash_frames_exclude_shrinkfx() -> None:
     frames = frames_of_death(DUMP)
     assert frames[0].endswith("in string_at")
     assert frames[1] == 'File "/home/me/operators.py", line 7 in deeper'

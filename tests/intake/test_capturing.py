@@ -114,7 +114,7 @@ def captured(
     return run
 
 
-def test_process_that_dies_in_a_call_leaves_program_and_inputs(
+def test_program_and_inputs_are_captured_when_process_dies_in_call(
     captured: Callable[..., Captured],
 ) -> None:
     came = captured("run('a call:segv', 1, 2)")
@@ -128,7 +128,7 @@ def test_process_that_dies_in_a_call_leaves_program_and_inputs(
 
 
 @pytest.mark.parametrize("step", ["compile", "load"])
-def test_process_that_dies_before_any_call(
+def test_program_is_captured_when_process_dies_before_any_call(
     captured: Callable[..., Captured], step: str
 ) -> None:
     came = captured(f"run('{step}:segv')")
@@ -141,7 +141,7 @@ def test_process_that_dies_before_any_call(
 
 
 @pytest.mark.parametrize("what", ["call:sleep", "compile:spin"])
-def test_step_that_does_not_end_is_a_hang(
+def test_step_that_exceeds_timeout_is_a_hang(
     captured: Callable[..., Captured], what: str
 ) -> None:
     began = time.monotonic()
@@ -153,7 +153,7 @@ def test_step_that_does_not_end_is_a_hang(
     assert ("a longer --timeout" in came.said[0]) is what.startswith("compile")
 
 
-def test_time_between_steps_is_the_scripts_own(
+def test_timeout_excludes_time_between_steps(
     captured: Callable[..., Captured],
 ) -> None:
     came = captured(
@@ -164,7 +164,7 @@ def test_time_between_steps_is_the_scripts_own(
     assert "call 1 of program 1 (serve.py:11) raised RuntimeError" in came.said[0]
 
 
-def test_exception_that_the_script_catches_is_a_failure(
+def test_caught_exception_is_a_failure(
     captured: Callable[..., Captured],
 ) -> None:
     came = captured("try: run('call:raise')\nexcept RuntimeError: pass\nrun('b')")
@@ -175,14 +175,14 @@ def test_exception_that_the_script_catches_is_a_failure(
     )
 
 
-def test_export_that_was_tried_in_another_way_is_no_failure(
+def test_caught_export_error_is_ignored_when_later_export_succeeds(
     captured: Callable[..., Captured],
 ) -> None:
     came = captured("try: run('raise')\nexcept ValueError: pass\nrun('b', 2)\n1 / 0")
     assert came.reduced() == ["b"]
 
 
-def test_script_that_fails_after_all_has_ended_well_is_asked_for_its_last_call(
+def test_last_call_is_reduced_when_script_fails_after_all_steps_succeed(
     captured: Callable[..., Captured],
 ) -> None:
     came = captured("run('a', 1)\nassert run('b', 2) == 3")
@@ -211,7 +211,7 @@ def inner(package): return package()
         ("functools.partial(helper.inner, package)", " (helper.py:2)"),
     ],
 )
-def test_line_that_calls_is_not_one_of_the_standard_library(
+def test_call_location_skips_standard_library_frames(
     captured: Callable[..., Captured], tmp_path: Path, submitted: str, place: str
 ) -> None:
     packages = tmp_path / "env" / "site-packages"
@@ -229,7 +229,7 @@ def test_line_that_calls_is_not_one_of_the_standard_library(
     )
 
 
-def test_of_several_programs_the_one_that_failed_is_reduced(
+def test_failed_program_is_reduced_when_several_are_captured(
     captured: Callable[..., Captured],
 ) -> None:
     text = "run('a', 1, name='one')\nrun('b call:segv', 2, name='two')"
@@ -252,7 +252,7 @@ def test_of_several_programs_the_one_that_failed_is_reduced(
     )
 
 
-def test_capture_is_there_for_another_of_its_programs(
+def test_other_program_of_earlier_capture_can_be_chosen(
     captured: Callable[..., Captured],
 ) -> None:
     came = captured("run('a', 1, name='one')\nrun('call:raise', name='two')")
@@ -267,7 +267,7 @@ def test_capture_is_there_for_another_of_its_programs(
         )
 
 
-def test_run_goes_on_from_what_was_captured(
+def test_pending_options_point_to_captured_files(
     captured: Callable[..., Captured],
 ) -> None:
     came = captured("run('call:raise', 1)")
@@ -279,7 +279,7 @@ def test_run_goes_on_from_what_was_captured(
     assert again.out == came.folder
 
 
-def test_capture_that_was_moved_is_gone_on_with(
+def test_moved_capture_can_be_resumed(
     captured: Callable[..., Captured], tmp_path: Path
 ) -> None:
     came = captured(
@@ -295,7 +295,7 @@ def test_capture_that_was_moved_is_gone_on_with(
     assert all(file.is_file() for file in again.files)
 
 
-def test_preloads_of_a_run_are_not_written_over_for_another(
+def test_preload_files_are_not_overwritten_by_run_of_other_program(
     captured: Callable[..., Captured],
 ) -> None:
     defined = "@torch.library.custom_op('{0}::mix')\ndef {0}(x): return x\n"
@@ -321,7 +321,7 @@ def test_preloads_of_a_run_are_not_written_over_for_another(
     assert "def two(x)" in before
 
 
-def test_resume_begins_where_a_capture_ended(
+def test_resume_starts_reduction_of_captured_program(
     captured: Callable[..., Captured], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     came = captured("run('call:raise', 1)")
@@ -339,7 +339,7 @@ def test_resume_begins_where_a_capture_ended(
     assert options.inputs == came.asked.inputs
 
 
-def test_calls_are_counted_and_only_the_last_one_is_kept(
+def test_calls_are_counted_and_only_last_inputs_are_kept(
     captured: Callable[..., Captured],
 ) -> None:
     came = captured(
@@ -351,7 +351,7 @@ def test_calls_are_counted_and_only_the_last_one_is_kept(
     assert len(list(came.place.glob("*.pt"))) == 1
 
 
-def test_inputs_that_failed_are_not_lost_to_later_calls(
+def test_failing_inputs_are_kept_after_later_calls(
     captured: Callable[..., Captured],
 ) -> None:
     came = captured(
@@ -363,7 +363,7 @@ def test_inputs_that_failed_are_not_lost_to_later_calls(
     assert len(list(came.place.glob("*.pt"))) == 2
 
 
-def test_of_calls_that_raise_alike_the_first_is_kept(
+def test_first_inputs_are_kept_when_calls_raise_same_error(
     captured: Callable[..., Captured],
 ) -> None:
     came = captured(
@@ -375,7 +375,9 @@ def test_of_calls_that_raise_alike_the_first_is_kept(
     assert len(list(came.place.glob("*.pt"))) == 2
 
 
-def test_child_that_dies_is_what_failed(captured: Callable[..., Captured]) -> None:
+def test_crashed_subprocess_is_the_captured_failure(
+    captured: Callable[..., Captured],
+) -> None:
     came = captured(
         "import subprocess\n"
         "if len(sys.argv) > 1: run('b call:segv', 2, name='two')\n"
@@ -387,7 +389,9 @@ def test_child_that_dies_is_what_failed(captured: Callable[..., Captured]) -> No
     assert came.inputs() == (2,)
 
 
-def test_fork_that_dies_is_what_failed(captured: Callable[..., Captured]) -> None:
+def test_crashed_fork_is_the_captured_failure(
+    captured: Callable[..., Captured],
+) -> None:
     came = captured(
         "m = aoti_load_package(compiled('call:segv'))\n"
         "pid = os.fork()\nif not pid: m(1)\nos.waitpid(pid, 0)\nm.words = []; m(2)"
@@ -395,7 +399,7 @@ def test_fork_that_dies_is_what_failed(captured: Callable[..., Captured]) -> Non
     assert came.inputs() == (1,)
 
 
-def test_package_that_another_process_has_made_is_known(
+def test_package_compiled_and_moved_by_another_process_is_recognised(
     captured: Callable[..., Captured],
 ) -> None:
     came = captured(
@@ -423,7 +427,7 @@ def test_deprecated_entry_points_are_watched(
     assert came.asked.inductor == {"freezing": True}
 
 
-def test_settings_of_the_script_are_those_of_the_run(
+def test_run_uses_settings_of_captured_script(
     captured: Callable[..., Captured],
 ) -> None:
     came = captured(
@@ -493,7 +497,7 @@ NAMED = lambda graph: None
         ),
     ],
 )
-def test_pass_that_an_import_makes_is_set_by_a_preload(
+def test_importable_custom_pass_is_set_by_generated_preload(
     captured: Callable[..., Captured], tmp_path: Path, value: str, text: str
 ) -> None:
     (tmp_path / "passes.py").write_text(PASSES)
@@ -523,7 +527,7 @@ def test_pass_that_an_import_makes_is_set_by_a_preload(
 _WHAT = "settings as they were where it was called"
 
 
-def test_settings_take_names_from_modules_that_are_all_others() -> None:
+def test_rendered_settings_disambiguate_equal_class_names() -> None:
     """Of two classes with one name each is itself; nothing reads a module."""
     mine, other = (
         RestoredValue("a.passes", "Drop", "()"),
@@ -554,7 +558,7 @@ def test_settings_take_names_from_modules_that_are_all_others() -> None:
         ("passes.Scale(1).__init__", "it is Scale.__init__ of an object"),
     ],
 )
-def test_pass_that_no_import_makes_is_told_in_a_sentence(
+def test_custom_pass_that_cannot_be_imported_is_reported_missing(
     captured: Callable[..., Captured], tmp_path: Path, value: str, why: str
 ) -> None:
     (tmp_path / "passes.py").write_text(PASSES)
@@ -571,7 +575,7 @@ def test_pass_that_no_import_makes_is_told_in_a_sentence(
 
 
 @pytest.mark.parametrize(("indent", "is_there"), [("", True), ("  ", False)])
-def test_pass_of_the_script_itself_is_cut_out_with_what_sets_it(
+def test_custom_pass_of_script_is_copied_unless_under_main_guard(
     captured: Callable[..., Captured], indent: str, is_there: bool
 ) -> None:
     head = "" if is_there else "if __name__ == '__main__':\n"
@@ -597,7 +601,7 @@ def test_pass_of_the_script_itself_is_cut_out_with_what_sets_it(
     assert [why in each for each in said] == ([] if is_there else [True])
 
 
-def test_pass_that_a_preload_of_the_user_sets_is_left_to_it(
+def test_custom_pass_set_by_user_preload_is_not_reported_missing(
     captured: Callable[..., Captured], tmp_path: Path
 ) -> None:
     (tmp_path / "passes.py").write_text(PASSES)
@@ -608,7 +612,7 @@ def test_pass_that_a_preload_of_the_user_sets_is_left_to_it(
     assert not any("is missing: " in said for said in came.said)
 
 
-def test_pass_that_a_preloaded_module_sets_is_in_effect(
+def test_custom_pass_set_on_import_needs_no_generated_preload(
     captured: Callable[..., Captured], tmp_path: Path
 ) -> None:
     """Where only a function sets it, nobody may call that in the run: a file does."""
@@ -627,7 +631,7 @@ def test_pass_that_a_preloaded_module_sets_is_in_effect(
     assert "config.custom_pass = Mine()\n" in Path(written).read_text()
 
 
-def test_what_is_set_here_too_was_not_unset_by_the_script(
+def test_variable_unset_by_script_is_reported(
     captured: Callable[..., Captured], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("TORCH_LOGS", "TORCH_HUB_TOKEN", "TORCHINDUCTOR_X"):
@@ -639,7 +643,7 @@ def test_what_is_set_here_too_was_not_unset_by_the_script(
     ]
 
 
-def test_modules_that_register_operators_are_preloaded(
+def test_modules_that_register_used_operators_are_preloaded(
     captured: Callable[..., Captured], tmp_path: Path
 ) -> None:
     (tmp_path / "elsewhere" / "pkg").mkdir(parents=True)
@@ -661,7 +665,7 @@ def test_modules_that_register_operators_are_preloaded(
     assert "import pkg.ops" in text
 
 
-def test_module_that_only_the_script_finds_is_preloaded_by_its_file(
+def test_module_on_sys_path_of_script_alone_is_preloaded_by_file(
     captured: Callable[..., Captured], tmp_path: Path
 ) -> None:
     tools = tmp_path / "tools"
@@ -674,7 +678,7 @@ def test_module_that_only_the_script_finds_is_preloaded_by_its_file(
     assert came.asked.preload == (str(tools / "own_ops.py"),)
 
 
-def test_operators_of_the_script_itself_are_taken_out_of_it(
+def test_operators_defined_in_script_are_copied_to_preload(
     captured: Callable[..., Captured],
 ) -> None:
     came = captured(
@@ -718,7 +722,7 @@ OWN = "@torch.library.custom_op('mine::op')\ndef op(x): return x\n"
 
 
 @pytest.mark.parametrize("words", [(), ("-",), ("-u", "-")])
-def test_script_that_is_read_from_stdin_is_captured(
+def test_script_read_from_stdin_is_captured(
     captured: Callable[..., Captured],
     read_from_stdin: Callable[[str], None],
     words: tuple[str, ...],
@@ -729,12 +733,14 @@ def test_script_that_is_read_from_stdin_is_captured(
     assert "(<stdin>:" in made.said[0]
 
 
-def test_script_that_is_typed_is_captured(captured: Callable[..., Captured]) -> None:
+def test_script_passed_with_dash_c_is_captured(
+    captured: Callable[..., Captured],
+) -> None:
     made = captured("", sys.executable, "-c", f"{NO_FILE}run('call:raise')")
     assert made.reduced() == ["call:raise"]
 
 
-def test_operators_of_a_script_that_is_no_file_are_told_with_what_to_do(
+def test_operators_of_script_without_file_are_reported_with_advice(
     captured: Callable[..., Captured], read_from_stdin: Callable[[str], None]
 ) -> None:
     text = f"{NO_FILE}{OWN}run('mine::op call:raise')\n"
@@ -746,7 +752,7 @@ def test_operators_of_a_script_that_is_no_file_are_told_with_what_to_do(
         assert "shrinkfx --capture -- python FILE.py" in made.said[-1]
 
 
-def test_module_that_is_run_is_captured_with_what_it_imports(
+def test_module_run_with_dash_m_is_captured_with_relative_import(
     captured: Callable[..., Captured], tmp_path: Path
 ) -> None:
     (tmp_path / "pkg").mkdir()
@@ -759,7 +765,7 @@ def test_module_that_is_run_is_captured_with_what_it_imports(
     assert made.asked.preload == ("pkg.ops",)
 
 
-def test_script_that_goes_to_another_folder_is_captured(
+def test_script_that_changes_working_directory_is_captured(
     captured: Callable[..., Captured], tmp_path: Path
 ) -> None:
     (tmp_path / "far").mkdir()
@@ -782,7 +788,7 @@ def test_script_that_goes_to_another_folder_is_captured(
         ("", ""),
     ],
 )
-def test_script_is_found_behind_options_of_python(words: str, script: str) -> None:
+def test_script_is_found_after_python_options(words: str, script: str) -> None:
     assert (
         pythons.find_python_script(("/env/bin/python3.11", *shlex.split(words)))
         == script
@@ -799,11 +805,11 @@ def test_script_is_found_behind_options_of_python(words: str, script: str) -> No
         ("./serve", "./serve"),
     ],
 )
-def test_command_is_named_by_its_first_words(command: str, short: str) -> None:
+def test_command_is_shortened_to_its_first_words(command: str, short: str) -> None:
     assert pythons.shorten_command(shlex.split(command)) == short
 
 
-def test_script_in_utf_8_is_captured_wherever_it_runs(
+def test_utf8_script_is_captured_in_ascii_locale(
     captured: Callable[..., Captured], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In a process whose locale has no such letters."""
@@ -840,7 +846,7 @@ def test_script_in_utf_8_is_captured_wherever_it_runs(
         ),
     ],
 )
-def test_nothing_to_reduce_is_told(
+def test_capture_without_reducible_failure_raises_nothing_to_reduce(
     captured: Callable[..., Captured], text: str, said: str
 ) -> None:
     with pytest.raises(NothingToReduce) as told:
@@ -849,7 +855,7 @@ def test_nothing_to_reduce_is_told(
     assert told.value.exit_code == 3
 
 
-def test_script_without_torch_is_told(
+def test_script_that_never_imports_torch_is_reported(
     captured: Callable[..., Captured], tmp_path: Path
 ) -> None:
     (tmp_path / "bare.py").write_text("raise SystemExit(7)")
@@ -864,7 +870,7 @@ def test_script_without_torch_is_told(
         captured("", sys.executable, "-I", "bare.py")
 
 
-def test_python_without_torch_is_named_and_what_to_type(
+def test_python_without_torch_is_reported_with_command_to_use(
     captured: Callable[..., Captured], tmp_path: Path
 ) -> None:
     bare = tmp_path / "bare"
@@ -887,7 +893,7 @@ def test_python_without_torch_is_named_and_what_to_type(
         ("torchrun serve.py", "{python} -m torch.distributed.run serve.py"),
     ],
 )
-def test_python_of_shrinkfx_takes_the_place_of_another(
+def test_advice_replaces_python_with_that_of_shrinkfx(
     monkeypatch: pytest.MonkeyPatch, command: str, typed: str
 ) -> None:
     monkeypatch.setattr(pythons, "find_spec", lambda _: True)
@@ -896,7 +902,7 @@ def test_python_of_shrinkfx_takes_the_place_of_another(
     assert advise_own_python(shlex.split(command)).endswith(f" {said}")
 
 
-def test_what_is_no_python_finds_that_of_shrinkfx_by_the_path(
+def test_advice_sets_path_for_command_that_is_not_python(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(pythons, "find_spec", lambda _: True)
@@ -905,7 +911,7 @@ def test_what_is_no_python_finds_that_of_shrinkfx_by_the_path(
     assert said.endswith(f": {path} shrinkfx --capture -- ./serve.sh 'a b'")
 
 
-def test_no_python_with_torch_is_offered_where_there_is_none(
+def test_advice_names_no_python_when_shrinkfx_has_no_torch(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(pythons, "find_spec", lambda _: None)
@@ -915,7 +921,7 @@ def test_no_python_with_torch_is_offered_where_there_is_none(
     )
 
 
-def test_folder_of_somebody_else_is_left_alone(
+def test_capture_refuses_folder_with_unrelated_files(
     captured: Callable[..., Captured], tmp_path: Path
 ) -> None:
     theirs = tmp_path / "out" / "capture" / "photo.png"
@@ -926,7 +932,7 @@ def test_folder_of_somebody_else_is_left_alone(
     assert theirs.exists()
 
 
-def test_what_a_session_has_left_that_was_killed_at_once_is_in_nobodys_way(
+def test_capture_works_in_folder_of_session_killed_at_start(
     captured: Callable[..., Captured], tmp_path: Path
 ) -> None:
     place = tmp_path / "out" / "capture"
@@ -935,7 +941,7 @@ def test_what_a_session_has_left_that_was_killed_at_once_is_in_nobodys_way(
     assert captured("run('call:raise')").reduced() == ["call:raise"]
 
 
-def test_damaged_capture_is_told(captured: Callable[..., Captured]) -> None:
+def test_damaged_capture_is_refused(captured: Callable[..., Captured]) -> None:
     came = captured("run('call:raise')")
     (came.place / "end.json").write_text('{"code": 1}')
     teller = script_capture.Reporter(came.said.append, lambda _: None)
@@ -959,7 +965,7 @@ def test_run_is_named_after_its_script(command: str, name: str) -> None:
     assert script_capture.name_run(tuple(command.split())).name == name
 
 
-def test_run_of_a_captured_program_is_called_after_the_script(
+def test_run_folder_of_captured_program_is_named_after_script(
     captured: Callable[..., Captured], tmp_path: Path
 ) -> None:
     came = captured("run('a'); run('call:raise', name='other')")
@@ -973,7 +979,7 @@ def test_run_of_a_captured_program_is_called_after_the_script(
         assert folder == Path("shrinkfx-out/serve-1")
 
 
-def test_capture_of_a_script_that_does_not_fail_is_listed_and_says_why_on_resume(
+def test_capture_without_failure_is_listed_and_refused_on_resume(
     captured: Callable[..., Captured], tmp_path: Path
 ) -> None:
     with pytest.raises(NothingToReduce):
@@ -984,7 +990,7 @@ def test_capture_of_a_script_that_does_not_fail_is_listed_and_says_why_on_resume
         api.resume(tmp_path / "out")
 
 
-def test_command_that_is_not_there_is_told(captured: Callable[..., Captured]) -> None:
+def test_missing_command_is_reported(captured: Callable[..., Captured]) -> None:
     with pytest.raises(UsageError, match="No such file or directory; give a command"):
         captured("", "no-such-program")
 
@@ -992,7 +998,9 @@ def test_command_that_is_not_there_is_told(captured: Callable[..., Captured]) ->
 # --- the script is as it would be
 
 
-def both_ways(folder: Path, *words: str) -> list[subprocess.CompletedProcess[str]]:
+def run_plain_and_watched(
+    folder: Path, *words: str
+) -> list[subprocess.CompletedProcess[str]]:
     place = folder / "capture"
     place.mkdir(exist_ok=True)
     write_counts(place)
@@ -1004,7 +1012,7 @@ def both_ways(folder: Path, *words: str) -> list[subprocess.CompletedProcess[str
     ]
 
 
-def test_script_sees_what_it_would_have_seen(
+def test_watched_script_sees_same_environment_and_output(
     captured: Callable[..., Captured], tmp_path: Path
 ) -> None:
     script = (
@@ -1017,12 +1025,12 @@ def test_script_sees_what_it_would_have_seen(
     )
     (tmp_path / "sitecustomize_next.py").touch()
     (tmp_path / "shown.py").write_text(script)
-    without, within = both_ways(tmp_path, "shown.py", "a")
+    without, within = run_plain_and_watched(tmp_path, "shown.py", "a")
     assert (without.stdout, without.stderr) == (within.stdout, within.stderr)
     assert without.returncode == within.returncode == 5
 
 
-def test_warnings_are_shown_as_often_as_they_would_be(
+def test_watched_script_shows_same_warnings(
     captured: Callable[..., Captured], tmp_path: Path
 ) -> None:
     """Those of the script, and none of what is saved on its way."""
@@ -1037,20 +1045,20 @@ def test_warnings_are_shown_as_often_as_they_would_be(
     warns = "    import warnings; warnings.warn('saved', FutureWarning)\n"
     saving = "def save(program, path):\n"
     saves.write_text(saves.read_text().replace(saving, saving + warns))
-    without, within = both_ways(tmp_path, "warns.py")
+    without, within = run_plain_and_watched(tmp_path, "warns.py")
     assert without.returncode == within.returncode == 0
     assert without.stderr.count("FutureWarning: old") == 1
     assert within.stderr == without.stderr
 
 
 @pytest.mark.parametrize("where", ["", "t = threading.Thread(target=run); t.start()"])
-def test_tracebacks_are_as_they_would_be(
+def test_watched_script_shows_same_tracebacks(
     captured: Callable[..., Captured], tmp_path: Path, where: str
 ) -> None:
     script = "import threading\ndef run():\n    torch.export.export('raise', ())\n"
     text = f"import torch\n{script}{where or 'run()'}"
     (tmp_path / "raises.py").write_text(text)
-    without, within = both_ways(tmp_path, "raises.py")
+    without, within = run_plain_and_watched(tmp_path, "raises.py")
     assert "ValueError: not exportable" in within.stderr
     assert without.stderr == within.stderr
 
@@ -1065,19 +1073,19 @@ def test_sitecustomize_of_the_user_is_run(
     (own / "sitecustomize.py").write_text("import builtins\nbuiltins.theirs = 42\n")
     monkeypatch.setenv("PYTHONPATH", str(own))
     shown = "import sitecustomize; print(theirs, sitecustomize.__file__)"
-    without, within = both_ways(tmp_path, "-c", shown)
+    without, within = run_plain_and_watched(tmp_path, "-c", shown)
     assert within.stdout == without.stdout == f"42 {own}/sitecustomize.py\n"
 
 
-def test_nothing_is_imported_before_torch_is(tmp_path: Path) -> None:
+def test_watching_imports_few_modules_before_torch(tmp_path: Path) -> None:
     shown = "import sys; print(len(sys.modules), 'torch' in sys.modules)"
-    without, within = both_ways(tmp_path, "-c", shown)
+    without, within = run_plain_and_watched(tmp_path, "-c", shown)
     count, _, has_torch = within.stdout.strip().partition(" ")
     assert has_torch == "False"
     assert int(count) - int(without.stdout.split()[0]) < 200
 
 
-def test_what_the_script_has_started_ends_with_it(
+def test_subprocesses_of_script_end_with_script(
     captured: Callable[..., Captured], marked: Callable[[], list[int]]
 ) -> None:
     sleeper = "[sys.executable, '-c', 'import time; time.sleep(600)']"
@@ -1109,7 +1117,7 @@ def test_script_may_read_the_terminal(tmp_path: Path) -> None:
     assert done.returncode == 3
 
 
-def test_ctrl_c_ends_the_script_and_says_what_it_was_in(
+def test_ctrl_c_ends_script_and_reports_current_step(
     captured: Callable[..., Captured], tmp_path: Path
 ) -> None:
     def interrupt() -> None:
@@ -1176,7 +1184,7 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
     ],
     ids=["by itself", "in a step that does not hear it"],
 )
-def test_ctrl_c_is_heard_also_when_the_terminal_was_lent(
+def test_ctrl_c_interrupts_after_script_read_the_terminal(
     captured: Callable[..., Captured], tmp_path: Path, then: str
 ) -> None:
     text = f"{HEADER}import signal, time\ninput('name?')\n{then}\n"
@@ -1220,7 +1228,7 @@ time.sleep(600)
 
 
 @pytest.mark.parametrize("how", ["SIGHUP", "SIGTERM", "SIGKILL", "SIGINT"])
-def test_whatever_ends_shrinkfx_ends_what_the_script_has_started(
+def test_signal_that_ends_shrinkfx_ends_subprocesses_of_script(
     marked: Callable[[], list[int]],
     survivors: Callable[[], list[str]],
     wait_for: Callable[[Callable[[], object]], None],

@@ -76,7 +76,7 @@ model(torch.full((4,), 100.0))
 
 
 @pytest.fixture
-def said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def messages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "planted.py").write_text(PLANTED)
     (tmp_path / "test_model.py").write_text(UNDER_PYTEST)
@@ -86,42 +86,46 @@ def said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return []
 
 
-def listener(said: list[str]) -> Callable[[object], None]:
+def listener(messages: list[str]) -> Callable[[object], None]:
     return lambda event: (
-        said.append(event.text) if isinstance(event, NoteAdded) else None
+        messages.append(event.text) if isinstance(event, NoteAdded) else None
     )
 
 
-def segfaulting(tmp_path: Path, said: list[str]) -> Options:
+def segfaulting(tmp_path: Path, messages: list[str]) -> Options:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "."]
     options = Options(model=Path(), out=tmp_path / "out")
-    with api.capture(options, command, listener(said)) as asked:
+    with api.capture(options, command, listener(messages)) as asked:
         return asked
 
 
 @pytest.mark.every_run
-def test_segfault_under_pytest_is_captured(tmp_path: Path, said: list[str]) -> None:
-    asked = segfaulting(tmp_path, said)
+def test_segfault_under_pytest_is_captured(tmp_path: Path, messages: list[str]) -> None:
+    asked = segfaulting(tmp_path, messages)
     assert asked.model == tmp_path / "out" / "capture" / "program-1.pt2"
     assert asked.inputs
     assert asked.preload == ("planted",)
     assert asked.inductor == {"epilogue_fusion": False}
-    (line,) = [line for line in said if "the process died in call 1" in line]
+    (line,) = [line for line in messages if "the process died in call 1" in line]
     assert line.startswith("captured: the process died in call 1 of program 1 (test_mo")
 
 
 @pytest.mark.every_run
-def test_hang_is_captured(tmp_path: Path, said: list[str]) -> None:
+def test_hang_is_captured(tmp_path: Path, messages: list[str]) -> None:
     options = Options(model=Path(), out=tmp_path / "out", timeout_s=30.0)
-    with api.capture(options, [sys.executable, "serve.py"], listener(said)) as asked:
+    with api.capture(
+        options, [sys.executable, "serve.py"], listener(messages)
+    ) as asked:
         pass
     assert asked.preload == ("kernels.waiting",)
     assert asked.inputs
-    assert any("call 2 of program 1 (serve.py:14) did not end in" in s for s in said)
+    assert any(
+        "call 2 of program 1 (serve.py:14) did not end in" in s for s in messages
+    )
 
 
-def test_segfault_under_pytest_is_reduced(tmp_path: Path, said: list[str]) -> None:
-    asked = replace(segfaulting(tmp_path, said), no_explain=True)
+def test_segfault_under_pytest_is_reduced(tmp_path: Path, messages: list[str]) -> None:
+    asked = replace(segfaulting(tmp_path, messages), no_explain=True)
     reduction = api.reduce(asked)
     assert reduction.exit_code == 0
     assert str(reduction.signature.kind) == "crash"
@@ -159,18 +163,20 @@ torch._inductor.aoti_compile_and_package(program, inductor_configs=options)
 """
 
 
-def test_pass_that_the_script_has_made_is_in_the_repro(
-    tmp_path: Path, said: list[str]
+def test_repro_contains_custom_pass_of_script(
+    tmp_path: Path, messages: list[str]
 ) -> None:
     (tmp_path / "passes.py").write_text(PASS)
     (tmp_path / "serve.py").write_text(GIVES_A_PASS)
     options = Options(model=Path(), out=tmp_path / "out", no_explain=True)
-    with api.capture(options, [sys.executable, "serve.py"], listener(said)) as asked:
+    with api.capture(
+        options, [sys.executable, "serve.py"], listener(messages)
+    ) as asked:
         pass
     sets = (
         "a generated preload sets Inductor's post_grad_custom_pre_pass: passes.Refuse"
     )
-    assert any(sets in line for line in said)
+    assert any(sets in line for line in messages)
     reduction = api.reduce(asked)
     assert reduction.exit_code == 0
     assert str(reduction.signature.kind) == "compile-error"
@@ -219,15 +225,17 @@ torch._inductor.aoti_load_package(path)(torch.ones(4))
 """
 
 
-def test_another_failure_than_the_scripts_is_not_reduced_in_its_place(
-    tmp_path: Path, said: list[str]
+def test_failure_other_than_that_of_script_is_not_reduced(
+    tmp_path: Path, messages: list[str]
 ) -> None:
     (tmp_path / "refuses.py").write_text(REFUSES)
     (tmp_path / "serve.py").write_text(SERVES)
     options = Options(model=Path(), out=tmp_path / "out", no_explain=True)
-    with api.capture(options, [sys.executable, "serve.py"], listener(said)) as asked:
+    with api.capture(
+        options, [sys.executable, "serve.py"], listener(messages)
+    ) as asked:
         pass
-    assert any("call 1 of program 1 (serve.py:13) raised" in line for line in said)
+    assert any("call 1 of program 1 (serve.py:13) raised" in line for line in messages)
     with pytest.raises(FailsDifferently) as caught:
         api.reduce(asked)
     told = str(caught.value)

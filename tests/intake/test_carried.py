@@ -28,7 +28,7 @@ from shrinkfx.worker.intake.watching import counts
         ("CUDA_LAUNCH_BLOCKING", "1"),
     ],
 )
-def test_what_tunes_pytorch_is_carried(name: str, value: str) -> None:
+def test_variable_that_tunes_pytorch_is_carried(name: str, value: str) -> None:
     assert is_variable(name, value)
     assert is_user_variable(name, value)
 
@@ -48,12 +48,14 @@ def test_what_tunes_pytorch_is_carried(name: str, value: str) -> None:
         ("HOME", "me"),
     ],
 )
-def test_what_is_only_told_or_a_place_or_a_secret_is_not(name: str, value: str) -> None:
+def test_variable_for_logs_paths_or_secrets_is_not_carried(
+    name: str, value: str
+) -> None:
     assert not is_variable(name, value)
     assert not is_user_variable(name, value)
 
 
-def test_compiler_is_carried_from_a_script_of_ones_own_alone() -> None:
+def test_compiler_variable_is_carried_from_user_script_only() -> None:
     for value in ("g++-12", "/usr/bin/clang++"):
         assert is_user_variable("CXX", value)
         assert not is_variable("CXX", value)
@@ -61,7 +63,7 @@ def test_compiler_is_carried_from_a_script_of_ones_own_alone() -> None:
     assert not names_programs("max_autotune")
 
 
-def test_where_files_go_is_no_setting_of_a_run() -> None:
+def test_output_path_is_no_setting_of_a_run() -> None:
     left_out = (
         *("aot_inductor.output_path", "aot_inductor.metadata", "trace.enabled"),
         "aot_inductor.repro_level",
@@ -99,7 +101,7 @@ def test_where_files_go_is_no_setting_of_a_run() -> None:
         ("call_function", None, None, True),
     ],
 )
-def test_script_counts_no_arithmetic_on_sizes(
+def test_size_arithmetic_is_not_counted_as_operator(
     tmp_path: Path, op: str, target: object, value: object, is_one: bool
 ) -> None:
     write_counts(tmp_path)
@@ -107,7 +109,7 @@ def test_script_counts_no_arithmetic_on_sizes(
     assert counts.read(str(tmp_path)).is_operator(node) is is_one
 
 
-def test_script_is_told_what_counts(
+def test_counts_are_read_with_namespaces_and_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_counts(tmp_path)

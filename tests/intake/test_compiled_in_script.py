@@ -27,7 +27,7 @@ print("serving", sys.argv)
         'OPS = cpp_extension.load_inline(name="mine", cpp_sources=SOURCE)',
     ],
 )
-def test_call_that_compiles_is_taken_out_of_the_script(
+def test_cpp_extension_call_of_script_is_copied_to_preload(
     tmp_path: Path, call: str
 ) -> None:
     file, folder = tmp_path / "serve.py", tmp_path / "capture"

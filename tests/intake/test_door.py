@@ -45,7 +45,7 @@ DEFAULTS: Mapping[str, object] = {
 }
 
 
-class Told:
+class FakeWorker:
     """A worker that knows those defaults, and answers as it is told."""
 
     def __init__(self, answer: Answer | None = None, how: str = "exit") -> None:
@@ -68,15 +68,15 @@ class Told:
 
 
 @pytest.fixture
-def told(monkeypatch: pytest.MonkeyPatch) -> Told:
-    worker = Told()
+def fake_worker(monkeypatch: pytest.MonkeyPatch) -> FakeWorker:
+    worker = FakeWorker()
     for module in (minifier, runnable):
         monkeypatch.setattr(module, "bare_worker", worker.worker)
     return worker
 
 
-def take(options: Options, told: Callable[[str], None]) -> Options:
-    with resolve_program(options, told) as asked:
+def take(options: Options, report: Callable[[str], None]) -> Options:
+    with resolve_program(options, report) as asked:
         return asked
 
 
@@ -103,34 +103,36 @@ def graph(tmp_path: Path) -> Path:
     return path
 
 
-def test_program_is_taken_as_it_is(tmp_path: Path) -> None:
+def test_program_file_is_used_unchanged(tmp_path: Path) -> None:
     options = Options(tmp_path / "model.pt2")
     assert take(options, pytest.fail) is options
 
 
-def test_program_of_a_dump_is_copied_to_the_run(dump: Path, told: Told) -> None:
+def test_program_of_dump_is_copied_to_run_folder(
+    dump: Path, fake_worker: FakeWorker
+) -> None:
     out = dump.parent / "out"
     asked = Options(dump, out=out, inductor={"max_autotune": False})
-    options = take(asked, told.said.append)
+    options = take(asked, fake_worker.said.append)
     assert options.model == out / "intake" / "program.pt2"
     assert options.model.read_bytes() == (dump / "checkpoints/e.pt2").read_bytes()
     assert options.inductor == {"comprehensive_padding": False, "max_autotune": False}
     assert options.environment == {"TORCHINDUCTOR_FREEZING": "1"}
     assert options.out == out
-    assert f"loads {dump}/checkpoints/e.pt2" in told.said[0]
+    assert f"loads {dump}/checkpoints/e.pt2" in fake_worker.said[0]
 
 
-def test_what_is_no_longer_there_is_named(dump: Path, told: Told) -> None:
+def test_missing_program_of_dump_is_named(dump: Path, fake_worker: FakeWorker) -> None:
     (dump / "checkpoints" / "e.pt2").unlink()
     out = dump.parent / "out"
     with pytest.raises(
         LoadError, match=r"does not exist, not even next to .*\n.*put e.pt2 next to"
     ):
-        take(Options(dump, out=out), told.said.append)
+        take(Options(dump, out=out), fake_worker.said.append)
     assert not out.exists()
 
 
-def test_file_is_found_by_the_end_of_its_path(tmp_path: Path) -> None:
+def test_moved_file_is_located_by_end_of_its_path(tmp_path: Path) -> None:
     script = tmp_path / "here" / "repro.py"
     near, nearer = tmp_path / "here/e.pt2", tmp_path / "here/checkpoints/e.pt2"
     named = "/home/who/minifier/checkpoints/e.pt2"
@@ -145,9 +147,11 @@ def test_file_is_found_by_the_end_of_its_path(tmp_path: Path) -> None:
     assert locate(str(near), script) == near
 
 
-def test_only_settings_that_are_no_defaults_are_kept(told: Told) -> None:
+def test_only_settings_that_differ_from_defaults_are_kept(
+    fake_worker: FakeWorker,
+) -> None:
     script = read_script(Path("a.py"), LAUNCHER)
-    inductor, said = find_changed_settings(told.ask, script)
+    inductor, said = find_changed_settings(fake_worker.ask, script)
     assert inductor == {"comprehensive_padding": False, "max_autotune": True}
     assert said == (
         "with the settings: comprehensive_padding=False, max_autotune=True",
@@ -158,40 +162,46 @@ def test_only_settings_that_are_no_defaults_are_kept(told: Told) -> None:
     )
 
 
-def test_code_is_run_at_the_users_word_alone(
-    graph: Path, told: Told, capsys: pytest.CaptureFixture[str]
+def test_code_is_run_only_with_run_code_option(
+    graph: Path, fake_worker: FakeWorker, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([str(graph), "--no-progress", "--out", str(graph.parent / "o")]) == 2
     said = capsys.readouterr().err
     assert f"it runs these {len(RUNNABLE.splitlines())} lines of Python" in said
     assert "--run-code" in said
-    assert not told.asked
+    assert not fake_worker.asked
     assert not (graph.parent / "o").exists()
 
 
-def test_graph_is_exported_into_the_folder_of_the_run(graph: Path, told: Told) -> None:
+def test_graph_is_exported_into_run_folder(
+    graph: Path, fake_worker: FakeWorker
+) -> None:
     out = graph.parent / "out"
-    told.answer = Exported(2, 1, ("s1",), 3)
+    fake_worker.answer = Exported(2, 1, ("s1",), 3)
     asked = Options(graph, out=out, run_code=True, until="crash")
-    options = take(asked, told.said.append)
+    options = take(asked, fake_worker.said.append)
     there = (out / "intake").resolve()
     code = there / "fx_graph_runnable.py"
-    assert told.asked[0] == ExportRunnable(str(code), "", str(there / "program.pt2"))
+    assert fake_worker.asked[0] == ExportRunnable(
+        str(code), "", str(there / "program.pt2")
+    )
     assert code.read_text() == RUNNABLE
     program = out / "intake" / "program.pt2"
     assert options == replace(asked, name=graph.name, model=program)
-    said = "\n".join(told.said)
+    said = "\n".join(fake_worker.said)
     assert "1 of 2 inputs have generated values" in said
     assert "numbers kept as constants: s1" in said
     assert "omitted 3 of its results, because they are not tensors" in said
 
 
-def test_values_are_looked_for_where_the_files_are_now(graph: Path, told: Told) -> None:
+def test_saved_values_are_looked_up_next_to_moved_graph(
+    graph: Path, fake_worker: FakeWorker
+) -> None:
     graph.write_text(RUNNABLE.replace("save_dir=None", "save_dir='/gone/checkpoints'"))
     (graph.parent / "checkpoints").mkdir()
     out = graph.parent / "out"
-    take(Options(graph, out=out, run_code=True), told.said.append)
-    export, *_ = told.asked
+    take(Options(graph, out=out, run_code=True), fake_worker.said.append)
+    export, *_ = fake_worker.asked
     assert isinstance(export, ExportRunnable)
     assert export.save_dir == str((graph.parent / "checkpoints").resolve())
     assert repr(export.save_dir) in Path(export.path).read_text()
@@ -207,28 +217,30 @@ def test_values_are_looked_for_where_the_files_are_now(graph: Path, told: Told) 
         (None, "exit", "it ended with exit 0"),
     ],
 )
-def test_code_that_cannot_be_exported_leaves_nothing(
-    graph: Path, told: Told, answer: Answer | None, how: str, says: str
+def test_failed_export_leaves_no_folder(
+    graph: Path, fake_worker: FakeWorker, answer: Answer | None, how: str, says: str
 ) -> None:
-    told.answer, told.how = answer or Done(), how
+    fake_worker.answer, fake_worker.how = answer or Done(), how
     out = graph.parent / "out"
     with pytest.raises(LoadError, match=says):
-        take(Options(graph, out=out, run_code=True), told.said.append)
+        take(Options(graph, out=out, run_code=True), fake_worker.said.append)
     assert not out.exists()
 
 
-def test_folder_that_holds_a_run_is_refused(dump: Path, told: Told) -> None:
+def test_folder_that_contains_a_run_is_refused(
+    dump: Path, fake_worker: FakeWorker
+) -> None:
     out = dump.parent / "out"
     out.mkdir()
     (out / "journal.sqlite").touch()
     with pytest.raises(UsageError, match=f"shrinkfx --resume {out}"):
-        take(Options(dump, out=out), told.said.append)
-    assert not told.asked
+        take(Options(dump, out=out), fake_worker.said.append)
+    assert not fake_worker.asked
     assert not (out / "intake").exists()
 
 
-def test_folder_where_another_is_at_work_is_left_as_it_is(
-    dump: Path, told: Told
+def test_folder_in_use_by_another_run_is_left_unchanged(
+    dump: Path, fake_worker: FakeWorker
 ) -> None:
     out = dump.parent / "out"
     with (
@@ -237,12 +249,12 @@ def test_folder_where_another_is_at_work_is_left_as_it_is(
     ):
         theirs = out / "intake" / "program.pt2"
         theirs.write_text("theirs")
-        begun = another.submit(take, Options(dump, out=out), told.said.append)
+        begun = another.submit(take, Options(dump, out=out), fake_worker.said.append)
         with pytest.raises(UsageError, match="another shrinkfx is running"):
             begun.result(60)
         assert theirs.read_text() == "theirs"
     assert not (out / ".lock").exists()
-    assert told.said == []
+    assert fake_worker.said == []
 
 
 # --- a graph that AOTInductor compiles and runs well
@@ -250,28 +262,30 @@ def test_folder_where_another_is_at_work_is_left_as_it_is(
 PASSED = NotReproducible("any", 9, ["passes"], "what may differ:")
 
 
-def taken(graph: Path, told: Told) -> Options:
+def take_graph(graph: Path, fake_worker: FakeWorker) -> Options:
     asked = Options(graph, out=graph.parent / "out", run_code=True)
-    return take(asked, told.said.append)
+    return take(asked, fake_worker.said.append)
 
 
-def test_failure_of_torch_compile_alone_is_said(graph: Path, told: Told) -> None:
-    options = taken(graph, told)
-    told.answer = Raised("InductorError", "boom")
+def test_message_reports_failure_under_torch_compile_only(
+    graph: Path, fake_worker: FakeWorker
+) -> None:
+    options = take_graph(graph, fake_worker)
+    fake_worker.answer = Raised("InductorError", "boom")
     error = with_torch_compile(PASSED, options)
     assert "the program does not fail under AOTInductor" in str(error)
     assert "as torch.compile runs it, it fails: InductorError: boom\n" in str(error)
     assert str(error).endswith("what may differ:")
     assert (error.exit_code, error.runs) == (3, 9)
     code = options.model.resolve().with_name("fx_graph_runnable.py")
-    assert told.asked[-1] == RunRunnable(str(code), "")
+    assert fake_worker.asked[-1] == RunRunnable(str(code), "")
 
 
-def test_what_does_not_fail_in_torch_compile_either_is_said(
-    graph: Path, told: Told
+def test_message_reports_no_failure_under_torch_compile(
+    graph: Path, fake_worker: FakeWorker
 ) -> None:
-    options = taken(graph, told)
-    told.answer = Done()
+    options = take_graph(graph, fake_worker)
+    fake_worker.answer = Done()
     error = with_torch_compile(replaced(PASSED, "crash"), options)
     assert "the program does not fail with 'crash' under AOTInductor" in str(error)
     assert "it does not fail either\n" in str(error)
@@ -284,15 +298,15 @@ def test_what_does_not_fail_in_torch_compile_either_is_said(
         (WorkerError("it died"), "the outcome is unknown: it died"),
     ],
 )
-def test_what_torch_compile_does_may_be_unknown(
+def test_message_reports_unknown_outcome_under_torch_compile(
     graph: Path,
-    told: Told,
+    fake_worker: FakeWorker,
     monkeypatch: pytest.MonkeyPatch,
     raised: Exception | None,
     says: str,
 ) -> None:
-    options = taken(graph, told)
-    told.answer = Unresolved("no GPU")
+    options = take_graph(graph, fake_worker)
+    fake_worker.answer = Unresolved("no GPU")
 
     def dies(*_: object) -> object:
         assert raised
@@ -307,33 +321,33 @@ def replaced(error: NotReproducible, wanted: str) -> NotReproducible:
     return NotReproducible(wanted, error.runs, error.seen, error.advice)
 
 
-def test_torch_compile_is_asked_about_its_own_graphs_alone(
-    graph: Path, dump: Path, told: Told
+def test_torch_compile_is_run_only_for_runnable_graphs(
+    graph: Path, dump: Path, fake_worker: FakeWorker
 ) -> None:
-    options = taken(graph, told)
-    known = len(told.asked)
+    options = take_graph(graph, fake_worker)
+    known = len(fake_worker.asked)
     assert with_torch_compile(NotCuttable("any", "known", []), options).runs == 0
     without = replace(options, run_code=False)
     assert with_torch_compile(PASSED, without) is PASSED
     elsewhere = replace(options, model=dump / "checkpoints" / "e.pt2")
     (dump / "checkpoints" / "fx_graph_runnable.py").write_text(RUNNABLE)
     assert with_torch_compile(PASSED, elsewhere) is PASSED
-    assert len(told.asked) == known
+    assert len(fake_worker.asked) == known
 
 
-def test_what_else_is_missing_is_told_before_anything_is_made(
-    dump: Path, told: Told, capsys: pytest.CaptureFixture[str]
+def test_missing_inputs_file_is_reported_before_folder_is_created(
+    dump: Path, fake_worker: FakeWorker, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = dump.parent / "out"
     given = [str(dump), "--inputs", "nowhere.pt", "--out", str(out), "--no-progress"]
     assert main(given) == 2
     assert "nowhere.pt: no such file" in capsys.readouterr().err
-    assert not told.asked
+    assert not fake_worker.asked
     assert not out.exists()
 
 
-def test_folder_of_a_dump_is_none_of_a_run_to_explain(
-    dump: Path, told: Told, capsys: pytest.CaptureFixture[str]
+def test_explain_with_dump_folder_starts_new_run(
+    dump: Path, fake_worker: FakeWorker, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """``--explain`` beside it is asked of the new run."""
     (dump / "checkpoints" / "e.pt2").unlink()
@@ -342,18 +356,20 @@ def test_folder_of_a_dump_is_none_of_a_run_to_explain(
     assert "does not exist, not even next to the script" in capsys.readouterr().err
 
 
-def test_a_folder_of_somebody_elses_is_left_alone(told: Told, tmp_path: Path) -> None:
+def test_folder_with_unrelated_files_is_left_unchanged(
+    fake_worker: FakeWorker, tmp_path: Path
+) -> None:
     theirs = tmp_path / "out" / "intake" / "notes.txt"
     theirs.parent.mkdir(parents=True)
     theirs.write_text("mine")
     script = tmp_path / "minifier_launcher.py"
     script.write_text(LAUNCHER)
     with pytest.raises(UsageError, match=r"contains other files \("):
-        take(Options(model=script, out=tmp_path / "out"), told.said.append)
+        take(Options(model=script, out=tmp_path / "out"), fake_worker.said.append)
     assert theirs.read_text() == "mine"
     theirs.rename(tmp_path / "out" / "notes.txt")
     with pytest.raises(LoadError, match="does not exist, not even next to the script"):
-        take(Options(model=script, out=tmp_path / "out"), told.said.append)
+        take(Options(model=script, out=tmp_path / "out"), fake_worker.said.append)
     assert (tmp_path / "out" / "notes.txt").exists()
 
 
@@ -364,21 +380,24 @@ NOTHING = NotReproducible("any", 3, ["passes"], "")
     ("error", "status"),
     [(NOTHING, ["does not fail"]), (NotCuttable("any", "crash", ["passes"]), [])],
 )
-def test_dump_that_does_not_fail_is_listed(
-    dump: Path, told: Told, error: NotReproducible, status: list[str]
+def test_run_of_dump_that_does_not_fail_is_listed(
+    dump: Path, fake_worker: FakeWorker, error: NotReproducible, status: list[str]
 ) -> None:
     options = Options(dump, out=dump.parent / "out")
-    with pytest.raises(NotReproducible), resolve_program(options, told.said.append):
+    with (
+        pytest.raises(NotReproducible),
+        resolve_program(options, fake_worker.said.append),
+    ):
         raise error
     listed = api.runs(dump.parent)
     assert [run.status for run in listed] == status
     assert all(run.program == dump.name and not run.may_go_on for run in listed)
-    with resolve_program(options, told.said.append):
+    with resolve_program(options, fake_worker.said.append):
         assert api.runs(dump.parent) == []  # a run is about to begin
 
 
-def test_dump_is_swept_and_what_is_found_reduced(
-    dump: Path, told: Told, monkeypatch: pytest.MonkeyPatch
+def test_dump_is_swept_and_sweep_finding_is_reduced(
+    dump: Path, fake_worker: FakeWorker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Both are of one program, and the folder is kept until both are over."""
     out = dump.parent / "out"

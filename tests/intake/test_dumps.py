@@ -113,7 +113,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_graph_of_a_trace_is_reduced(folder: Path, tmp_path: Path) -> None:
+def test_graph_of_torch_trace_log_is_reduced(folder: Path, tmp_path: Path) -> None:
     (log,) = (folder / "trace").iterdir()
     said: list[str] = []
 
@@ -135,7 +135,7 @@ def test_graph_of_a_trace_is_reduced(folder: Path, tmp_path: Path) -> None:
     assert any("2 of 2 inputs have generated values" in text for text in said)
 
 
-def test_minifiers_dump_is_reduced_and_gone_on_with_when_it_is_gone(
+def test_minifier_dump_is_reduced_by_resume_after_dump_is_deleted(
     folder: Path, tmp_path: Path
 ) -> None:
     dump = tmp_path / "moved"
@@ -164,7 +164,7 @@ def test_minifiers_dump_is_reduced_and_gone_on_with_when_it_is_gone(
     assert str(tmp_path) not in text
 
 
-def test_minifiers_dump_is_swept(folder: Path, tmp_path: Path) -> None:
+def test_minifier_dump_is_swept(folder: Path, tmp_path: Path) -> None:
     wrong = tmp_path / "wrong.py"
     wrong.write_text(WRONG)
     asked = Options(

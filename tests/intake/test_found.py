@@ -18,7 +18,7 @@ FOUND = ResolvedProgram(
 )
 
 
-def test_what_was_found_is_asked_about() -> None:
+def test_options_take_program_and_settings_from_resolved_program() -> None:
     asked = FOUND.to_options(Options(model=Path("script.py"), until="assert"))
     assert (asked.model, asked.inputs) == (FOUND.program, FOUND.inputs)
     assert asked.inductor == FOUND.inductor
@@ -29,7 +29,7 @@ def test_what_was_found_is_asked_about() -> None:
     assert FOUND.to_options(replace(asked, name="serve.py")).called == "serve.py"
 
 
-def test_what_the_user_says_goes_before() -> None:
+def test_user_options_override_resolved_program() -> None:
     said = Options(
         model=Path("script.py"),
         inputs=Path("mine.pt"),

@@ -51,7 +51,9 @@ def check(name: str, out: Path) -> None:
     "name",
     [pytest.param(n, marks=[pytest.mark.every_run] * (n == "WhileLoop")) for n in LEFT],
 )
-def test_program_of_a_script_is_reduced(name: str, tmp_path: Path) -> None:
+def test_higher_order_program_captured_from_script_is_reduced(
+    name: str, tmp_path: Path
+) -> None:
     out = tmp_path / "out"
     script = [sys.executable, str(PROGRAMS), name]
     done = finish(["--capture", "--out", str(out), "--", *script])
@@ -63,7 +65,9 @@ def test_program_of_a_script_is_reduced(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", LEFT)
-def test_module_in_memory_is_reduced_after_a_kill(name: str, tmp_path: Path) -> None:
+def test_higher_order_module_is_reduced_by_resume_after_kill(
+    name: str, tmp_path: Path
+) -> None:
     out = tmp_path / "out"
     process = subprocess.Popen(
         [sys.executable, str(PROGRAMS), name, str(out)],

@@ -65,43 +65,43 @@ class Custom(nn.Module):
 X, BIAS = torch.ones(3, 200), {"bias": torch.ones(4)}
 
 
-@pytest.fixture(name="asked")
-def _asked(monkeypatch: pytest.MonkeyPatch) -> list[Options]:
+@pytest.fixture(name="run_options")
+def _run_options(monkeypatch: pytest.MonkeyPatch) -> list[Options]:
     """Collect what runs are asked for; each leaves a journal."""
-    asked: list[Options] = []
+    run_options: list[Options] = []
 
     def run(options: Options, out: Path, _: object) -> None:
         (out / "journal.sqlite").touch()
-        asked.append(options)
+        run_options.append(options)
 
     monkeypatch.setattr(reducing, "run", run)
-    return asked
+    return run_options
 
 
-@pytest.fixture(name="gone", autouse=True)
-def _gone(
+@pytest.fixture(name="removed", autouse=True)
+def _removed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> dict[tuple[str, ...], RemovedRegistrations]:
     """What is taken out where some preloads have been imported; nothing is asked."""
-    gone: dict[tuple[str, ...], RemovedRegistrations] = {}
+    removed: dict[tuple[str, ...], RemovedRegistrations] = {}
 
     def answer(preloads: Sequence[str], *_: object) -> RemovedRegistrations:
-        return gone.setdefault(tuple(preloads), RemovedRegistrations())
+        return removed.setdefault(tuple(preloads), RemovedRegistrations())
 
     monkeypatch.setattr(in_memory, "taken_out", answer)
-    return gone
+    return removed
 
 
 @pytest.fixture(autouse=True)
-def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _in_tmp_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def test_module_is_exported_and_saved_once_in_the_folder_of_its_run(
-    asked: list[Options],
+def test_module_is_exported_and_saved_once_in_run_folder(
+    run_options: list[Options],
 ) -> None:
     shrinkfx.minify(Small().eval(), args=(X,), kwargs=BIAS, until="nan")
-    (options,) = asked
+    (options,) = run_options
     assert options.model == Path("shrinkfx-out/Small-1/intake/program.pt2")
     assert options.out == Path("shrinkfx-out/Small-1")
     assert (options.until, options.inputs, options.preload) == ("nan", None, ())
@@ -113,13 +113,13 @@ def test_module_is_exported_and_saved_once_in_the_folder_of_its_run(
     assert [*options.model.parent.iterdir()] == [options.model]
 
 
-def test_program_goes_as_it_is_with_its_failing_inputs_beside_it(
-    asked: list[Options], tmp_path: Path
+def test_exported_program_is_saved_with_failing_inputs(
+    run_options: list[Options], tmp_path: Path
 ) -> None:
     program = torch.export.export(Small().eval(), (X,), BIAS)
     shrinkfx.minify(program, out=tmp_path / "a")
     shrinkfx.minify(program, args=(X * 2,), kwargs=BIAS, out=tmp_path / "b")
-    without, failing = asked
+    without, failing = run_options
     assert without.inputs is None
     assert failing.inputs == tmp_path / "b" / "intake" / "inputs.pt"
     saved = torch.load(failing.inputs, weights_only=True)
@@ -127,24 +127,24 @@ def test_program_goes_as_it_is_with_its_failing_inputs_beside_it(
     assert saved["kwargs"].keys() == {"bias"}
 
 
-def test_same_object_has_the_same_bytes_and_another_one_is_refused(
-    asked: list[Options], tmp_path: Path
+def test_same_object_is_saved_as_same_bytes_and_other_object_is_refused(
+    run_options: list[Options], tmp_path: Path
 ) -> None:
     """So a cell that is run again is told that its run is there."""
     out, options = tmp_path / "out", Options(Path(), out=tmp_path / "out")
     program = torch.export.export(Small().eval(), (X,), BIAS)
     shrinkfx.minify(program, out=out)
-    before = asked[0].model.read_bytes()
+    before = run_options[0].model.read_bytes()
     with save_object(ObjectInput(program), options) as (again, _):
         assert again.model.read_bytes() == before
     other = torch.export.export(Small().double().eval(), (X.double(),), BIAS)
     with pytest.raises(UsageError, match="contains a run of another program:"):
         shrinkfx.minify(other, out=out)
-    assert asked[0].model.read_bytes() == before
+    assert run_options[0].model.read_bytes() == before
 
 
-def test_two_at_once_do_not_disturb_one_another(
-    asked: list[Options], tmp_path: Path
+def test_second_run_in_same_folder_is_refused_while_first_is_active(
+    run_options: list[Options], tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
     program = torch.export.export(Small().eval(), (X,), BIAS)
@@ -159,11 +159,11 @@ def test_two_at_once_do_not_disturb_one_another(
             theirs.result(120)
         assert mine.model.read_bytes() == before
         assert [*mine.model.parent.iterdir()] == [mine.model]
-    assert asked == []
+    assert run_options == []
     assert not out.exists()
 
 
-def test_run_that_comes_to_nothing_leaves_no_folder(
+def test_refused_run_leaves_no_folder(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     def fail(*_: object) -> None:
@@ -181,7 +181,7 @@ def test_run_that_comes_to_nothing_leaves_no_folder(
     assert [*mine.parent.iterdir()] == [mine]
 
 
-def test_training_mode_is_told_and_kept(asked: list[Options]) -> None:
+def test_training_mode_is_reported_and_kept(run_options: list[Options]) -> None:
     module, told = Small(), list[str]()
 
     def listen(event: object) -> None:
@@ -191,7 +191,7 @@ def test_training_mode_is_told_and_kept(asked: list[Options]) -> None:
     shrinkfx.minify(module, args=(X,), kwargs=BIAS, listener=listen)
     assert "Small is in training mode" in "\n".join(told)
     assert module.training
-    assert len(asked) == 1
+    assert len(run_options) == 1
 
 
 class Unsure(nn.Module):
@@ -211,21 +211,21 @@ class Unsure(nn.Module):
         (None, {}, "of type NoneType"),
     ],
 )
-def test_what_makes_no_sense_is_refused(
+def test_inconsistent_arguments_are_refused(
     program: object, more: dict[str, object], said: str
 ) -> None:
     with pytest.raises(UsageError, match=said):
         shrinkfx.minify(program, **more)  # type: ignore[arg-type]
 
 
-def test_module_that_export_refuses_is_told_with_what_it_says() -> None:
+def test_error_of_export_is_the_cause_of_load_error() -> None:
     with pytest.raises(LoadError, match=r"Unsure: torch\.export refuses it") as told:
         shrinkfx.minify(Unsure().eval(), args=(X,))
     assert told.value.__cause__ is not None
     assert not Path("shrinkfx-out").exists()
 
 
-def test_program_that_cannot_be_saved_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unsavable_program_raises_load_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise RuntimeError("No registered serialization name for Box")
 
@@ -236,7 +236,7 @@ def test_program_that_cannot_be_saved_is_told(monkeypatch: pytest.MonkeyPatch) -
     assert not any(Path("shrinkfx-out").rglob("*.pt2"))
 
 
-def test_full_disk_is_told_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_raises_storage_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise RuntimeError("PytorchStreamWriter failed writing file data.pkl")
 
@@ -261,23 +261,26 @@ def _imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     sys.modules.pop(name, None)
 
 
-def test_module_that_only_this_process_finds_is_preloaded_by_its_file(
-    asked: list[Options], imported: str, tmp_path: Path
+def test_module_importable_only_in_this_process_is_preloaded_by_file(
+    run_options: list[Options], imported: str, tmp_path: Path
 ) -> None:
     shrinkfx.minify(Custom(imported).eval(), args=(X,))
-    assert asked[0].preload == (str(tmp_path / "lib" / f"{imported}.py"),)
+    assert run_options[0].preload == (str(tmp_path / "lib" / f"{imported}.py"),)
 
 
-def test_module_that_a_new_process_finds_is_preloaded_by_its_name(
-    asked: list[Options], imported: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_module_importable_in_new_process_is_preloaded_by_name(
+    run_options: list[Options],
+    imported: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path / "lib")
     shrinkfx.minify(Custom(imported).eval(), args=(X,))
-    assert asked[0].preload == (imported,)
+    assert run_options[0].preload == (imported,)
 
 
-def test_module_of_a_package_that_is_not_found_is_imported_by_a_file_that_says_where(
-    asked: list[Options], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_module_of_package_off_path_is_preloaded_by_generated_file(
+    run_options: list[Options], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As a captured script's is."""
     name = f"pkg_{abs(hash(str(tmp_path)))}"
@@ -287,7 +290,7 @@ def test_module_of_a_package_that_is_not_found_is_imported_by_a_file_that_says_w
     monkeypatch.syspath_prepend(str(tmp_path / "lib"))
     importlib.import_module(f"{name}.ops")
     shrinkfx.minify(Custom(name).eval(), args=(X,), out=tmp_path / "out")
-    (preload,) = map(Path, asked[0].preload)
+    (preload,) = map(Path, run_options[0].preload)
     assert preload.parent == tmp_path / "out" / "intake"
     text = preload.read_text()
     assert f"sys.path.insert(0, {str(tmp_path / 'lib')!r})" in text
@@ -296,8 +299,8 @@ def test_module_of_a_package_that_is_not_found_is_imported_by_a_file_that_says_w
     subprocess.run(command, cwd="/", check=True)
 
 
-def test_operators_that_were_typed_are_refused_with_what_to_do(
-    asked: list[Options], tmp_path: Path
+def test_operators_defined_in_main_are_refused_with_advice(
+    run_options: list[Options], tmp_path: Path
 ) -> None:
     """As in a cell of a notebook, whose module is ``__main__``."""
     name = f"typed_{abs(hash(str(tmp_path)))}"
@@ -307,10 +310,10 @@ def test_operators_that_were_typed_are_refused_with_what_to_do(
         shrinkfx.minify(Custom(name).eval(), args=(X,))
     Path("my_ops.py").write_text(OPERATORS.format(name=name))
     shrinkfx.minify(Custom(name).eval(), args=(X,), preload="my_ops.py")
-    assert asked[0].preload == ("my_ops.py",)
+    assert run_options[0].preload == ("my_ops.py",)
 
 
-def test_operators_are_found_however_they_were_registered(imported: str) -> None:
+def test_operator_registered_with_library_api_is_found(imported: str) -> None:
     name = f"lib_{imported}"
     library: Any = torch.library.Library(name, "DEF")  # type: ignore[no-untyped-call]
     library.define("twice(Tensor x) -> Tensor")
@@ -341,17 +344,17 @@ config.post_grad_custom_post_pass = Nothing()
 """
 
 
-def test_settings_of_the_session_are_those_of_the_run(asked: list[Options]) -> None:
+def test_run_uses_inductor_settings_of_session(run_options: list[Options]) -> None:
     with torch._inductor.config.patch({"max_autotune": True, "epilogue_fusion": False}):
         shrinkfx.minify(
             Small().eval(), args=(X,), kwargs=BIAS, inductor={"epilogue_fusion": True}
         )
     shrinkfx.minify(Small().eval(), args=(X,), kwargs=BIAS)
-    assert asked[0].inductor == {"max_autotune": True, "epilogue_fusion": True}
-    assert asked[1].inductor == {}
+    assert run_options[0].inductor == {"max_autotune": True, "epilogue_fusion": True}
+    assert run_options[1].inductor == {}
 
 
-def noted() -> tuple[list[str], Callable[[object], None]]:
+def collect_notes() -> tuple[list[str], Callable[[object], None]]:
     """Give a list, and a listener that puts into it what is noted."""
     told: list[str] = []
 
@@ -362,15 +365,15 @@ def noted() -> tuple[list[str], Callable[[object], None]]:
     return told, listen
 
 
-def test_module_whose_pass_is_live_is_preloaded_and_the_rest_is_told(
-    asked: list[Options],
-    gone: dict[tuple[str, ...], RemovedRegistrations],
+def test_module_of_active_pass_is_preloaded_and_lambda_is_reported(
+    run_options: list[Options],
+    removed: dict[tuple[str, ...], RemovedRegistrations],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     (tmp_path / "live_passes.py").write_text(PASSES)
     monkeypatch.syspath_prepend(str(tmp_path))
-    told, listen = noted()
+    told, listen = collect_notes()
     config = torch._inductor.config
     names = "post_grad_custom_post_pass", "post_grad_custom_pre_pass"
     with config.patch(dict.fromkeys(names)):
@@ -391,36 +394,36 @@ def test_module_whose_pass_is_live_is_preloaded_and_the_rest_is_told(
         assert "preload='passes'" in said
         assert "--" not in said
     sys.modules.pop("live_passes")
-    first, second, third = asked
+    first, second, third = run_options
     assert first.preload == third.preload == ("live_passes",)
     assert (first.lacking, second.lacking, third.lacking) == ((), (), (said,))
     name, written = second.preload
     assert name == "live_passes"
     setting = "torch._inductor.config.post_grad_custom_pre_pass"
     assert f"{setting} = Nothing()\n" in Path(written).read_text()
-    assert [*gone] == [("live_passes",), second.preload], "each asked about once"
+    assert [*removed] == [("live_passes",), second.preload], "each asked about once"
 
 
-def test_what_the_session_has_taken_out_is_preloaded_last_and_told(
-    asked: list[Options],
-    gone: dict[tuple[str, ...], RemovedRegistrations],
+def test_registrations_removed_in_session_are_preloaded_and_reported(
+    run_options: list[Options],
+    removed: dict[tuple[str, ...], RemovedRegistrations],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     (tmp_path / "live_decomps.py").write_text(PASSES)
     monkeypatch.syspath_prepend(str(tmp_path))
     text = "import torch\n"
-    gone["live_decomps",] = RemovedRegistrations(
+    removed["live_decomps",] = RemovedRegistrations(
         Preload("preload_taken_out", text), ("x is taken out",), ("y is not",)
     )
-    told, listen = noted()
+    told, listen = collect_notes()
     config = torch._inductor.config
     names = "post_grad_custom_post_pass", "post_grad_custom_pre_pass"
     with config.patch(dict.fromkeys(names)):
         importlib.import_module("live_decomps")
         shrinkfx.minify(Small().eval(), args=(X,), kwargs=BIAS, listener=listen)
     sys.modules.pop("live_decomps")
-    (options,) = asked
+    (options,) = run_options
     name, written = options.preload
     assert (name, Path(written).read_text()) == ("live_decomps", text)
     assert Path(written).name == "preload_taken_out.py"
@@ -436,7 +439,7 @@ def test_what_the_session_has_taken_out_is_preloaded_last_and_told(
         (Source("ops", "/a/ops.py", "torch._inductor.x.t"), ["/a/b.py"], 0, True),
     ],
 )
-def test_code_of_the_session_is_preloaded_or_told_of(
+def test_session_code_is_preloaded_or_reported_as_not_copied(
     source: Source, preload: list[str], modules: int, lost: bool
 ) -> None:
     found = copy_session([source], {}, preload)

@@ -13,13 +13,13 @@ NAMES = b"\0ops\0add(Tensor x) -> Tensor\0"
 
 
 @pytest.mark.parametrize("name", ["ops.so", "/a/libops.so.2", "libops.so.1.2.3"])
-def test_libraries_are_told_by_their_names(name: str) -> None:
+def test_library_is_recognised_by_file_name(name: str) -> None:
     assert is_library(name)
     assert is_path(name)
 
 
 @pytest.mark.parametrize("name", ["my.so.loader", "ops", "a.b", "ops.so.py.x"])
-def test_names_of_modules_are_no_libraries(name: str) -> None:
+def test_module_name_is_no_library(name: str) -> None:
     assert not is_library(name)
     assert not is_path(name)
 
@@ -32,7 +32,7 @@ def test_names_of_modules_are_no_libraries(name: str) -> None:
         b"aoti_torch_library_init_def",
     ],
 )
-def test_library_that_registers_has_defined_what_it_names(
+def test_library_with_registration_symbol_defines_named_operators(
     tmp_path: Path, symbol: bytes
 ) -> None:
     library = tmp_path / "libops.so"
@@ -40,7 +40,9 @@ def test_library_that_registers_has_defined_what_it_names(
     assert _named_in(str(library), ["ops::add", "others::add"]) == ["ops::add"]
 
 
-def test_other_libraries_only_have_the_same_words(tmp_path: Path) -> None:
+def test_library_without_registration_symbol_defines_no_operators(
+    tmp_path: Path,
+) -> None:
     """A compiler's has ``ops`` and ``add`` among its texts, as many have."""
     library = tmp_path / "libnvrtc.so.13"
     library.write_bytes(b"\x7fELF" + NAMES)

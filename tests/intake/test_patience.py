@@ -48,32 +48,32 @@ def hangs_after(
 
 
 @pytest.mark.parametrize("what", ["call", "load", "compile"])
-def test_sleeper_hangs_after_a_minute_or_two(what: str) -> None:
+def test_sleeping_step_hangs_after_a_minute_or_two(what: str) -> None:
     came = hangs_after(Machine(), step(what))
     assert came is not None
     assert ASLEEP_S <= came <= 2 * ASLEEP_S + 2
 
 
-def test_busy_call_has_ten_minutes_and_compiling_has_any_time() -> None:
+def test_busy_call_hangs_after_ten_minutes_and_busy_compile_never() -> None:
     came = hangs_after(Machine(busy=True), step())
     assert came is not None
     assert BUSY_CALL_S <= came <= BUSY_CALL_S + 10
     assert hangs_after(Machine(busy=True), step("compile")) is None
 
 
-def test_what_is_said_counts_for_any_step() -> None:
+def test_explicit_timeout_applies_to_any_step() -> None:
     for machine in (Machine(), Machine(busy=True)):
         came = hangs_after(machine, step("compile"), timeout_s=5.0)
         assert came is not None
         assert 5.0 <= came <= 8.0
 
 
-def test_sleeper_that_reads_and_writes_does_not_hang() -> None:
+def test_sleeping_step_with_io_does_not_hang() -> None:
     came = hangs_after(Machine(moves=True), step("compile"))
     assert came is None
 
 
-def test_steps_that_end_are_not_added_up() -> None:
+def test_durations_of_finished_steps_are_not_added_up() -> None:
     machine = Machine()
     patience = HangDetector(
         2.0, clock=lambda: machine.now, look=machine.look, moved=machine.moved

@@ -19,7 +19,7 @@ def put(folder: Path, *paths: str, text: str = LAUNCHER) -> None:
 
 
 @pytest.mark.parametrize("name", ["model.pt2", "model", "no.py", "no.txt"])
-def test_what_may_be_a_program_is_left_to_others(tmp_path: Path, name: str) -> None:
+def test_path_that_is_no_dump_yields_none(tmp_path: Path, name: str) -> None:
     if not name.startswith("no"):
         (tmp_path / name).write_bytes(b"PK\3\4")
     assert read_dump(tmp_path / name) is None
@@ -36,7 +36,7 @@ def test_what_may_be_a_program_is_left_to_others(tmp_path: Path, name: str) -> N
         ("twice.log", logged(RUNNABLE, RUNNABLE), Kind.RUNNABLE),
     ],
 )
-def test_kind_is_that_of_the_text(
+def test_dump_kind_is_decided_by_file_content(
     tmp_path: Path, name: str, text: str, kind: Kind
 ) -> None:
     put(tmp_path, name, text=text)
@@ -45,7 +45,7 @@ def test_kind_is_that_of_the_text(
     assert (script.kind, script.path) == (kind, tmp_path / name)
 
 
-def test_graph_in_a_log_is_the_one_that_was_written(tmp_path: Path) -> None:
+def test_graph_is_extracted_from_log_unchanged(tmp_path: Path) -> None:
     put(tmp_path, "a.log", text=logged(RUNNABLE))
     script = read_dump(tmp_path / "a.log")
     assert script is not None
@@ -53,7 +53,7 @@ def test_graph_in_a_log_is_the_one_that_was_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("graphs", [(), (RUNNABLE, RUNNABLE + "x = 1\n")])
-def test_of_a_log_with_several_graphs_one_must_be_named(
+def test_log_without_exactly_one_graph_is_refused(
     tmp_path: Path, graphs: tuple[str, ...]
 ) -> None:
     put(tmp_path, "a.log", text=logged(*graphs))
@@ -75,7 +75,7 @@ BELOW = "torch_compile_debug/run_2026-pid_1/"
         ("repro.py", "other.py"),
     ],
 )
-def test_folder_is_that_of_its_dump(tmp_path: Path, there: tuple[str, ...]) -> None:
+def test_dump_script_is_found_in_folder(tmp_path: Path, there: tuple[str, ...]) -> None:
     put(tmp_path, *there)
     script = read_dump(tmp_path)
     assert script is not None
@@ -86,7 +86,7 @@ def test_folder_is_that_of_its_dump(tmp_path: Path, there: tuple[str, ...]) -> N
 TRACE = "dedicated_log_torch_trace_{}.log"
 
 
-def test_folder_of_torch_trace_is_its_one_log(tmp_path: Path) -> None:
+def test_single_torch_trace_log_is_found_in_folder(tmp_path: Path) -> None:
     put(tmp_path, TRACE.format("rank_0_x"), text=logged(RUNNABLE))
     put(tmp_path, "other.log", text=logged(RUNNABLE))
     script = read_dump(tmp_path)
@@ -99,7 +99,7 @@ def test_folder_of_torch_trace_is_its_one_log(tmp_path: Path) -> None:
     assert script.path == tmp_path / "repro.py"
 
 
-def test_of_several_logs_one_must_be_named(tmp_path: Path) -> None:
+def test_folder_with_several_trace_logs_is_refused(tmp_path: Path) -> None:
     names = [TRACE.format(n) for n in range(2)]
     put(tmp_path, *names, text=logged(RUNNABLE))
     with pytest.raises(
@@ -109,7 +109,7 @@ def test_of_several_logs_one_must_be_named(tmp_path: Path) -> None:
     assert all(str(tmp_path / name) in str(refused.value) for name in names)
 
 
-def test_of_several_one_must_be_named(tmp_path: Path) -> None:
+def test_folder_with_several_dumps_is_refused(tmp_path: Path) -> None:
     put(tmp_path, *(f"run_{n}/minifier/minifier_launcher.py" for n in range(12)))
     with pytest.raises(UsageError, match="12 dumps: pass one of them") as refused:
         read_dump(tmp_path)
@@ -123,14 +123,14 @@ def test_empty_folder_is_no_dump(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["journal.sqlite", "summary.json"])
-def test_folder_of_a_run_is_no_dump(tmp_path: Path, name: str) -> None:
+def test_run_folder_is_no_dump(tmp_path: Path, name: str) -> None:
     put(tmp_path, "repro.py", name)
     assert not is_dump(tmp_path)
     with pytest.raises(UsageError, match="--resume"):
         read_dump(tmp_path)
 
 
-def test_what_is_no_text_is_refused(tmp_path: Path) -> None:
+def test_file_that_is_not_text_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(LoadError, match="cannot be read"):
         read_dump(tmp_path / "a.py")

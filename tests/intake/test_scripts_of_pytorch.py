@@ -13,7 +13,7 @@ from shrinkfx.intake.script import Kind, read_script
 PATH = Path("minifier_launcher.py")
 
 
-def test_launcher_names_its_program_and_what_it_sets() -> None:
+def test_launcher_yields_program_and_settings() -> None:
     script = read_script(PATH, LAUNCHER)
     assert script.kind is Kind.MINIFIER
     assert script.program == "/home/who/minifier/checkpoints/e.pt2"
@@ -30,7 +30,7 @@ def test_launcher_names_its_program_and_what_it_sets() -> None:
     }
 
 
-def test_options_in_one_call_are_read_as_assignments_are() -> None:
+def test_load_config_call_is_read_like_assignments() -> None:
     """Since torch 2.15 a dump sets options that imply others in this way."""
     call = "torch._inductor.config.load_config({'numerics': 'strict', 'cpp.cxx': 'x'})"
     script = read_script(PATH, LAUNCHER.replace("import _warnings", call))
@@ -38,7 +38,7 @@ def test_options_in_one_call_are_read_as_assignments_are() -> None:
     assert "omitted, because they name programs to run: cpp.cxx" in script.notes
 
 
-def test_what_would_run_a_program_is_left_out() -> None:
+def test_settings_that_name_programs_to_run_are_omitted() -> None:
     """A dump is read: where code is found and who compiles are none of its business."""
     said = (
         "import os\nos.environ['PYTHONPATH'] = 'x'\nos.environ['LD_PRELOAD'] = 'x.so'\n"
@@ -50,7 +50,7 @@ def test_what_would_run_a_program_is_left_out() -> None:
     assert "omitted, because they name programs to run: cpp.cxx" in script.notes
 
 
-def test_what_is_not_taken_is_said() -> None:
+def test_omitted_settings_are_reported_in_notes() -> None:
     said = " | ".join(read_script(PATH, LAUNCHER).notes)
     assert "written by torch 2.13.0+cpu" in said
     assert (
@@ -62,7 +62,7 @@ def test_what_is_not_taken_is_said() -> None:
     assert "the script looks for 'no': --match" in said
 
 
-def test_graph_of_torch_compile_is_code() -> None:
+def test_graph_of_torch_compile_is_runnable() -> None:
     script = read_script(Path("fx_graph_runnable_3.txt"), RUNNABLE)
     assert script.kind is Kind.RUNNABLE
     assert (script.program, script.save_dir) == ("", "")
@@ -71,14 +71,14 @@ def test_graph_of_torch_compile_is_code() -> None:
     assert script.notes == ("written by torch 2.13.0+cpu",)
 
 
-def test_script_from_before_the_step_of_dynamo_is_code_too() -> None:
+def test_after_dynamo_script_is_runnable() -> None:
     script = read_script(
         PATH, RUNNABLE.replace("repro.after_aot", "repro.after_dynamo")
     )
     assert script.kind is Kind.RUNNABLE
 
 
-def test_nothing_is_run(tmp_path: Path) -> None:
+def test_reading_a_script_runs_none_of_its_code(tmp_path: Path) -> None:
     trap = f"open({str(tmp_path / 'sprung')!r}, 'w')"
     armed = f"x = {trap}\nos.environ['TORCH_X'] = {trap}\n{LAUNCHER}\n"
     armed += f"torch._inductor.config.x = {trap}\nconfig_patches = {{'a': {trap}}}\n"
@@ -104,6 +104,6 @@ def test_nothing_is_run(tmp_path: Path) -> None:
     ],
     ids=["other", "half", "no literal", "broken", "deep", "zero", "ours"],
 )
-def test_others_are_refused(text: str, reason: str) -> None:
+def test_script_that_is_no_dump_is_refused(text: str, reason: str) -> None:
     with pytest.raises(LoadError, match=reason):
         read_script(PATH, text)

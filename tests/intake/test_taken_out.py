@@ -21,7 +21,9 @@ TABLE = "torch._inductor.decomposition.decompositions"
 SOFTMAX, GELU = (TABLE, "aten._softmax.default"), (TABLE, "aten.gelu.default")
 
 
-def told(monkeypatch: pytest.MonkeyPatch, answer: Ending | WorkerError) -> list[str]:
+def fake_worker_answer(
+    monkeypatch: pytest.MonkeyPatch, answer: Ending | WorkerError
+) -> list[str]:
     """Have a worker answer; what it has preloaded is collected."""
     preloaded: list[str] = []
 
@@ -40,18 +42,20 @@ def told(monkeypatch: pytest.MonkeyPatch, answer: Ending | WorkerError) -> list[
     return preloaded
 
 
-def found(gone: Sequence[Entry]) -> RemovedRegistrations:
+def find_removed(gone: Sequence[Entry]) -> RemovedRegistrations:
     def not_here(entries: Sequence[Entry]) -> Sequence[Entry]:
         return [each for each in entries if each in gone]
 
     return taken_out(["recsys.passes"], Options(Path()), not_here)
 
 
-def test_entry_that_only_preloads_have_is_taken_out_and_told(
+def test_entry_removed_in_session_is_removed_by_preload_and_reported(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    preloaded = told(monkeypatch, Ending("exit", answer=Entries((SOFTMAX, GELU))))
-    taken = found([SOFTMAX])
+    preloaded = fake_worker_answer(
+        monkeypatch, Ending("exit", answer=Entries((SOFTMAX, GELU)))
+    )
+    taken = find_removed([SOFTMAX])
     assert preloaded == ["recsys.passes"]
     assert taken.preload is not None
     assert taken.preload.name == "preload_taken_out"
@@ -66,10 +70,12 @@ def test_entry_that_only_preloads_have_is_taken_out_and_told(
     assert taken.lacking == ()
 
 
-def test_entry_of_no_operator_is_told_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_removed_entry_without_operator_is_only_reported(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     other = ("torch._inductor.x.table", "<function f at 0x7f>")
-    told(monkeypatch, Ending("exit", answer=Entries((other,))))
-    taken = found([other])
+    fake_worker_answer(monkeypatch, Ending("exit", answer=Entries((other,))))
+    taken = find_removed([other])
     assert (taken.preload, taken.notes) == (None, ())
     (lacking,) = taken.lacking
     assert "the run keeps it, unless preload=['passes'] names other modules" in lacking
@@ -84,8 +90,8 @@ def test_entry_of_no_operator_is_told_alone(monkeypatch: pytest.MonkeyPatch) -> 
         WorkerError("it died"),
     ],
 )
-def test_nothing_is_taken_out_where_nothing_is_known_to_be_gone(
+def test_no_entry_is_removed_when_none_is_known_to_be_missing(
     monkeypatch: pytest.MonkeyPatch, answer: Ending | WorkerError
 ) -> None:
-    told(monkeypatch, answer)
-    assert found([SOFTMAX]) == RemovedRegistrations()
+    fake_worker_answer(monkeypatch, answer)
+    assert find_removed([SOFTMAX]) == RemovedRegistrations()

@@ -49,11 +49,11 @@ def check(name: str, shapes: str, cuts: int) -> None:
 
 
 @pytest.mark.parametrize(("name", "shapes"), USUAL)
-def test_cuts_of_a_model_compute_the_same(name: str, shapes: str) -> None:
+def test_cuts_of_a_model_compute_the_same_values(name: str, shapes: str) -> None:
     check(name, shapes, FEW)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "shapes"), ALL)
-def test_cuts_of_every_model_compute_the_same(name: str, shapes: str) -> None:
+def test_cuts_of_every_model_compute_the_same_values(name: str, shapes: str) -> None:
     check(name, shapes, MANY)

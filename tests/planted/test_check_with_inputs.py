@@ -37,7 +37,7 @@ class Nested(torch.nn.Module):
 
 
 @pytest.mark.slow
-def test_command_gets_flat_inputs_and_finds_the_last_ones(tmp_path: Path) -> None:
+def test_command_gets_flat_inputs_and_minimal_inputs_fail(tmp_path: Path) -> None:
     args = ([torch.randn(3), torch.randn(3)],)
     kwargs = {"scale": torch.ones(3)}
     model, inputs = tmp_path / "model.pt2", tmp_path / "inputs.pt"

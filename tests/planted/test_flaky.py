@@ -53,7 +53,7 @@ def test_nine_of_ten_flaky_failures_are_reduced_to_their_minimum(
 
 
 @pytest.mark.slow
-def test_failure_that_grows_rarer_is_reduced_and_measured(field: Field) -> None:
+def test_failure_with_a_falling_rate_is_reduced_and_measured(field: Field) -> None:
     often = Plant("cosh", "raise", "planted", needs=("sin",), rate=0.3)
     seldom = Plant("cosh", "raise", "planted", unless=("sin",), rate=0.1)
     reduced = field.reduce(often, seldom)
@@ -62,7 +62,7 @@ def test_failure_that_grows_rarer_is_reduced_and_measured(field: Field) -> None:
 
 
 @pytest.mark.slow
-def test_flaky_failure_is_found_behind_another_flaky_one(field: Field) -> None:
+def test_requested_flaky_failure_is_found_behind_another_failure(field: Field) -> None:
     plant = Plant("cosh", "raise", "stride of 3 expected", rate=0.3)
     other = Plant("atan", "die", rate=0.5)
     reduced = field.reduce(plant, other, until="exception")
@@ -71,7 +71,7 @@ def test_flaky_failure_is_found_behind_another_flaky_one(field: Field) -> None:
 
 
 @pytest.mark.slow
-def test_of_two_flaky_failures_the_frequent_one_is_reduced(field: Field) -> None:
+def test_more_frequent_of_two_flaky_failures_is_reduced(field: Field) -> None:
     often = Plant("cosh", "raise", "stride of 3 expected", rate=0.5)
     seldom = Plant("erf", "die", rate=0.1)
     reduced = field.reduce(seldom, often, until="any")
@@ -80,7 +80,7 @@ def test_of_two_flaky_failures_the_frequent_one_is_reduced(field: Field) -> None
 
 
 @pytest.mark.slow
-def test_of_two_flaky_failures_the_one_asked_for_is_reduced(field: Field) -> None:
+def test_requested_kind_of_two_flaky_failures_is_reduced(field: Field) -> None:
     often = Plant("cosh", "raise", "stride of 3 expected", rate=0.5)
     seldom = Plant("erf", "die", rate=0.1)
     reduced = field.reduce(seldom, often, until="crash")
@@ -89,7 +89,7 @@ def test_of_two_flaky_failures_the_one_asked_for_is_reduced(field: Field) -> Non
 
 
 @pytest.mark.slow
-def test_report_states_the_rate_and_the_repro_runs_often(tmp_path: Path) -> None:
+def test_report_states_the_rate_and_the_repro_repeats_runs(tmp_path: Path) -> None:
     model = save_haystack(tmp_path / "model.pt2")
     plants = write_plants(tmp_path / "plants.json", [planted(0, rate=0.3)])
     environment = {"SHRINKFX_PLANTS": str(plants), "OMP_NUM_THREADS": "1"}

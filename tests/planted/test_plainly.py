@@ -32,7 +32,9 @@ torch.export.save(torch.export.export(TwoFaults(), (values,)), sys.argv[1])
 """It dies of an over-read where that shows, else of the null read after it."""
 
 
-def test_crash_of_every_run_does_not_become_one_of_guard_pages(tmp_path: Path) -> None:
+def test_steady_crash_is_not_reduced_to_a_crash_only_with_guard_pages(
+    tmp_path: Path,
+) -> None:
     model, out = tmp_path / "model.pt2", tmp_path / "out"
     export = [sys.executable, "-W", "ignore", "-c", MODEL, str(model)]
     subprocess.run(export, cwd=PLANTED.parent, check=True, timeout=300)

@@ -164,7 +164,7 @@ FAST = {
 @pytest.mark.parametrize(
     "name", [n if n in FAST else pytest.param(n, marks=pytest.mark.slow) for n in CASES]
 )
-def test_reduction_does_not_slip_to_the_other_bug(field: Field, name: str) -> None:
+def test_reduction_does_not_slip_to_another_bug(field: Field, name: str) -> None:
     case = CASES[name]
     reduced = field.reduce(case.target, case.other)
     assert reduced.operators == case.minimum
@@ -197,7 +197,9 @@ WORDLESS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", WORDLESS)
-def test_slip_between_failures_without_words_is_told(field: Field, name: str) -> None:
+def test_slip_between_failures_without_messages_is_reported(
+    field: Field, name: str
+) -> None:
     target, other = WORDLESS[name]
     reduced = field.reduce(target, other)
     assert len(reduced.operators) == 1
@@ -211,7 +213,9 @@ def test_slip_between_failures_without_words_is_told(field: Field, name: str) ->
 
 
 @pytest.mark.slow
-def test_result_without_words_is_confirmed_by_what_the_rest_does(field: Field) -> None:
+def test_crash_without_a_message_is_confirmed_by_removing_the_culprit(
+    field: Field,
+) -> None:
     reduced = field.reduce(Plant("cosh", "die"))
     assert reduced.operators == {"cosh"}
     assert reduced.found.rest == Outcome.PASSED

@@ -25,7 +25,9 @@ PROGRAM = skeleton({"x": "", "y": "", "z": "", "a": "x y z", "b": "a", "c": "b"}
         (Merge(frozenset({"y", "z"})), None),
     ],
 )
-def test_edit_says_what_is_left_to_do(edit: Edit, left: Edit | None) -> None:
+def test_remaining_edit_excludes_parts_already_applied(
+    edit: Edit, left: Edit | None
+) -> None:
     candidate = apply(
         whole(PROGRAM),
         [Bypass("b", "a"), Replace("c", "c"), Merge(frozenset({"y", "z"}))],

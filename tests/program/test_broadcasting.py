@@ -45,7 +45,7 @@ NORMED: Nodes = {
 TO_ROW = Bypass("expand", "row")
 
 
-def refused(nodes: Nodes) -> bool:
+def is_expand_kept(nodes: Nodes) -> bool:
     """Tell whether the expand of a program may not go, with the view agreed."""
     candidate = whole(skeleton(nodes))
     with pytest.raises(InvalidEdit):
@@ -53,7 +53,7 @@ def refused(nodes: Nodes) -> bool:
     return not View(candidate).can_bypass("expand", "row")
 
 
-def test_what_an_expand_repeats_is_read_where_all_readers_broadcast() -> None:
+def test_expand_is_bypassed_when_all_readers_broadcast() -> None:
     candidate = whole(skeleton(NORMED))
     assert View(candidate).can_bypass("expand", "row")
     edited = apply(candidate, [TO_ROW])
@@ -62,24 +62,24 @@ def test_what_an_expand_repeats_is_read_where_all_readers_broadcast() -> None:
     assert find_retyped_values(edited) == {"expand"}
 
 
-def test_full_shape_must_come_from_another_operand() -> None:
-    assert refused({**NORMED, "neg": operator("expand", pointwise=True)})
-    assert refused({**NORMED, "div_1": operator("row expand", pointwise=True)})
+def test_expand_stays_when_no_other_operand_has_full_shape() -> None:
+    assert is_expand_kept({**NORMED, "neg": operator("expand", pointwise=True)})
+    assert is_expand_kept({**NORMED, "div_1": operator("row expand", pointwise=True)})
 
 
-def test_reader_that_does_not_broadcast_keeps_the_expand() -> None:
-    assert refused({**NORMED, "mm": "x expand"})
-    assert refused({**NORMED, "n": size("expand")})
+def test_expand_stays_when_a_reader_does_not_broadcast() -> None:
+    assert is_expand_kept({**NORMED, "mm": "x expand"})
+    assert is_expand_kept({**NORMED, "n": size("expand")})
     both = operator("x expand", value=None, pointwise=True)
-    assert refused({**NORMED, "two": both, "one": projection("two")})
+    assert is_expand_kept({**NORMED, "two": both, "one": projection("two")})
 
 
-def test_reader_that_is_gone_keeps_nothing() -> None:
+def test_expand_is_bypassed_when_non_broadcasting_reader_is_dropped() -> None:
     candidate = whole(skeleton({**NORMED, "mm": "x expand"}))
     assert apply(candidate, [Drop(frozenset({"mm"})), TO_ROW]).operators == ("div",)
 
 
-def test_one_of_two_expands_stays() -> None:
+def test_second_expand_of_same_reader_stays() -> None:
     nodes: Nodes = {
         "row": row(),
         "expand": expand(),
@@ -94,7 +94,7 @@ def test_one_of_two_expands_stays() -> None:
             apply(start, [*edits, Bypass("expand_1", "row")])
 
 
-def test_plain_operator_reads_no_other_shape() -> None:
+def test_expand_stays_when_read_by_a_replacement_operator() -> None:
     nodes: Nodes = {**NORMED, "softmax": "div expand"}
     edited = apply(whole(skeleton(nodes)), [Replace("softmax", "expand")])
     assert not View(edited).can_bypass("expand", "row")
@@ -106,7 +106,7 @@ def test_plain_operator_reads_no_other_shape() -> None:
         apply(edited, [Replace("softmax", "expand")])
 
 
-def test_reader_behind_another_bypass_counts() -> None:
+def test_expand_stays_when_reader_behind_bypass_does_not_broadcast() -> None:
     # ``relu`` hands ``expand`` on to one that does not broadcast.
     nodes: Nodes = {**NORMED, "relu": "expand", "mm": "relu"}
     edited = apply(whole(skeleton(nodes)), [Bypass("relu", "expand")])
@@ -125,11 +125,11 @@ def test_reader_behind_another_bypass_counts() -> None:
         Node("", Role.INPUT, value=TensorType("float32", ()), storage=0),
     ],
 )
-def test_only_what_is_repeated_stands_for_it(base: Node) -> None:
-    assert refused({**NORMED, "row": base})
+def test_expand_is_bypassed_only_to_its_broadcastable_base(base: Node) -> None:
+    assert is_expand_kept({**NORMED, "row": base})
 
 
-def test_symbols_broadcast_with_one_and_with_themselves() -> None:
+def test_symbolic_size_broadcasts_with_one_and_with_itself() -> None:
     open_type = TensorType("float32", ("s", "8"))
     nodes: Nodes = {
         "x": feed(value=open_type),
@@ -141,7 +141,7 @@ def test_symbols_broadcast_with_one_and_with_themselves() -> None:
 
 
 @given(candidates(), st.data())
-def test_no_candidate_reads_what_does_not_fit(
+def test_candidates_have_no_misfitting_readers(
     candidate: Candidate, data: st.DataObject
 ) -> None:
     assert find_misfitting_readers(candidate) == []
@@ -154,7 +154,7 @@ def test_no_candidate_reads_what_does_not_fit(
 
 
 @given(candidates())
-def test_view_promises_what_apply_grants(candidate: Candidate) -> None:
+def test_bypass_allowed_by_view_is_accepted_by_apply(candidate: Candidate) -> None:
     view = View(candidate)
     for name in view.operators:
         for operand in view.operands(name):

@@ -47,7 +47,7 @@ def meaning(candidate: Candidate) -> list[object]:
 # --- what an edit does
 
 
-def test_candidate_drops_and_feeds_the_users_from_outside() -> None:
+def test_dropped_operator_becomes_feed_of_its_users() -> None:
     candidate = apply(whole(ABCD), [drop("b")])
     assert candidate.operators == ("a", "c", "d")
     assert candidate.feeds == ("x", "b")
@@ -55,7 +55,7 @@ def test_candidate_drops_and_feeds_the_users_from_outside() -> None:
     assert candidate.cost == (3, 3, 2, 0)
 
 
-def test_candidate_bypasses_and_stays_connected() -> None:
+def test_bypassed_operator_leaves_candidate_connected() -> None:
     candidate = apply(whole(ABCD), [Bypass("b", "a")])
     assert candidate.operands("c") == ["a"]
     assert candidate.feeds == ("x",)
@@ -63,39 +63,39 @@ def test_candidate_bypasses_and_stays_connected() -> None:
     assert candidate.cost == (3, 3, 1, 0)
 
 
-def test_candidate_follows_a_chain_of_bypasses_to_its_end() -> None:
+def test_chained_bypasses_resolve_to_the_end() -> None:
     candidate = apply(whole(ABCD), [Bypass("b", "a"), Bypass("c", "b")])
     assert candidate.bypass == {"c": "a"}
     assert candidate.operands("d") == ["a"]
     assert apply(candidate, [Bypass("a", "x")]).bypass == {"c": "x"}
 
 
-def test_candidate_feeds_what_a_bypass_hands_on_once_it_is_dropped() -> None:
+def test_dropped_bypass_target_becomes_feed() -> None:
     candidate = apply(apply(whole(ABCD), [Bypass("b", "a")]), [drop("a")])
     assert candidate.operators == ("c", "d")
     assert candidate.feeds == ("a",)
 
 
-def test_candidate_forgets_bypasses_that_nobody_takes() -> None:
+def test_bypass_without_users_is_removed() -> None:
     candidate = apply(whole(ABCD), [Bypass("b", "a"), drop("c")])
     assert candidate.bypass == {}
     assert candidate == apply(whole(ABCD), [drop("b", "c")])
 
 
-def test_candidate_takes_the_earliest_of_rival_bypasses() -> None:
+def test_earliest_target_wins_among_rival_bypasses() -> None:
     program = skeleton({"x": "", "a": "x", "b": "a x", "c": "b"})
     rivals: list[Edit] = [Bypass("b", "a"), Bypass("b", "x")]
     for edits in (rivals, rivals[::-1]):
         assert apply(whole(program), edits).operands("c") == ["x"]
 
 
-def test_candidate_prefers_the_bypass_where_a_node_is_dropped_too() -> None:
+def test_bypass_is_preferred_over_drop_of_same_node() -> None:
     both: list[Edit] = [drop("b"), Bypass("b", "a")]
     for edits in (both, both[::-1]):
         assert apply(whole(ABCD), edits) == apply(whole(ABCD), [Bypass("b", "a")])
 
 
-def test_candidate_bypasses_only_the_values_of_the_type_handed_on() -> None:
+def test_bypass_applies_only_to_values_of_same_type() -> None:
     program = skeleton(
         {
             "x": "",
@@ -110,7 +110,7 @@ def test_candidate_bypasses_only_the_values_of_the_type_handed_on() -> None:
     assert candidate.feeds == ("x", "half")
 
 
-def test_candidate_drops_what_has_neither_value_nor_user_nor_effect() -> None:
+def test_node_without_value_user_or_effect_is_dropped() -> None:
     nodes: Nodes = {
         "x": "",
         "a": "x",
@@ -122,7 +122,7 @@ def test_candidate_drops_what_has_neither_value_nor_user_nor_effect() -> None:
     assert apply(whole(program), [drop("b")]).operators == ("a",)
 
 
-def test_candidate_keeps_what_has_an_effect() -> None:
+def test_operator_with_effect_is_kept() -> None:
     check = operator("a", value=None, impure=True)
     program = skeleton({"x": "", "a": "x", "check": check, "b": "a"})
     assert apply(whole(program), [drop("b")]).operators == ("a", "check")
@@ -131,7 +131,7 @@ def test_candidate_keeps_what_has_an_effect() -> None:
 # --- what a replacement does
 
 
-def test_candidate_replaces_and_stays_connected() -> None:
+def test_replaced_operator_leaves_candidate_connected() -> None:
     candidate = apply(whole(ABCD), [Replace("b", "a")])
     assert candidate.operators == ("a", "b", "c", "d")
     assert candidate.target("b") == "aten.abs.default"
@@ -142,7 +142,7 @@ def test_candidate_replaces_and_stays_connected() -> None:
     assert candidate.cost == (4, 3, 1, 0)
 
 
-def test_candidate_feeds_a_plain_operator_what_the_dear_one_yielded() -> None:
+def test_replacement_reads_value_of_replaced_operator_as_feed() -> None:
     nodes: Nodes = {"x": "", "h": feed(value=HALVES), "mm": "h", "a": "mm"}
     candidate = apply(whole(skeleton(nodes)), [Replace("mm", "mm")])
     assert candidate.operands("mm") == ["mm"]
@@ -153,13 +153,13 @@ def test_candidate_feeds_a_plain_operator_what_the_dear_one_yielded() -> None:
     assert candidate.sinks == ("a",)
 
 
-def test_candidate_counts_a_replaced_operator_as_one() -> None:
+def test_replaced_higher_order_operator_costs_one() -> None:
     cond = operator("x", operators=5)
     candidate = whole(skeleton({"x": "", "cond": cond, "a": "cond"}))
     assert apply(candidate, [Replace("cond", "x")]).cost == (2, 1, 1, 0)
 
 
-def test_candidate_follows_what_a_plain_operator_reads() -> None:
+def test_replacement_operand_follows_bypass_and_drop() -> None:
     candidate = apply(whole(ABCD), [Replace("c", "b")])
     assert apply(candidate, [Bypass("b", "a")]).replace == {"c": "a"}
     cut = apply(candidate, [drop("b")])
@@ -167,21 +167,21 @@ def test_candidate_follows_what_a_plain_operator_reads() -> None:
     assert cut.feeds == ("x", "b")
 
 
-def test_candidate_forgets_what_a_replaced_operator_wanted() -> None:
+def test_edits_of_operands_of_replaced_operator_are_removed() -> None:
     program = skeleton({"x": "", "a": "x", "b": "a x", "c": "b"})
     candidate = apply(whole(program), [Bypass("a", "x"), Replace("b", "b")])
     assert candidate.bypass == {}
     assert apply(candidate, [drop("b")]).replace == {}
 
 
-def test_candidate_prefers_removing_to_replacing() -> None:
+def test_removal_is_preferred_over_replacement() -> None:
     for removal in (drop("b"), Bypass("b", "a")):
         both: list[Edit] = [removal, Replace("b", "a")]
         for edits in (both, both[::-1]):
             assert apply(whole(ABCD), edits) == apply(whole(ABCD), [removal])
 
 
-def test_candidate_takes_the_earliest_of_rival_replacements() -> None:
+def test_earliest_operand_wins_among_rival_replacements() -> None:
     rivals: list[Edit] = [Replace("b", "b"), Replace("b", "a"), Replace("b", "x")]
     for edits in (rivals, rivals[::-1]):
         assert apply(whole(ABCD), edits).replace == {"b": "x"}
@@ -197,7 +197,7 @@ def test_candidate_takes_the_earliest_of_rival_replacements() -> None:
         ("complex64", "neg"),
     ],
 )
-def test_candidate_replaces_by_what_the_dtype_has(dtype: str, target: str) -> None:
+def test_replacement_operator_depends_on_dtype(dtype: str, target: str) -> None:
     mm = operator("x", value=TensorType(dtype, ("2",)))
     candidate = apply(whole(skeleton({"x": "", "mm": mm})), [Replace("mm", "mm")])
     assert candidate.target("mm") == f"aten.{target}.default"
@@ -218,7 +218,7 @@ def test_candidate_replaces_by_what_the_dtype_has(dtype: str, target: str) -> No
         ("cond", True),
     ],
 )
-def test_operator_is_dear_unless_a_reader_takes_it_in(target: str, dear: bool) -> None:
+def test_operators_worth_replacing_are_expensive(target: str, dear: bool) -> None:
     assert is_expensive(target) is dear
 
 
@@ -231,7 +231,7 @@ def merge(*inputs: str) -> Merge:
     return Merge(frozenset(inputs))
 
 
-def test_candidate_feeds_merged_inputs_with_the_first_one() -> None:
+def test_merged_inputs_become_the_first_input() -> None:
     candidate = apply(whole(THREE), [merge("z", "y")])
     assert candidate.operands("fma") == ["x", "y", "y"]
     assert candidate.operands("neg") == ["y"]
@@ -239,7 +239,7 @@ def test_candidate_feeds_merged_inputs_with_the_first_one() -> None:
     assert candidate.cost == (2, 1, 2, 0)
 
 
-def test_candidate_merges_what_overlaps_into_one() -> None:
+def test_overlapping_merges_become_one_merge() -> None:
     overlapping: list[Edit] = [merge("y", "z"), merge("x", "y")]
     at_once = apply(whole(THREE), [merge("x", "y", "z")])
     for edits in (overlapping, overlapping[::-1]):
@@ -249,19 +249,19 @@ def test_candidate_merges_what_overlaps_into_one() -> None:
     assert at_once.bypass == {"y": "x", "z": "x"}
 
 
-def test_candidate_forgets_merges_that_nobody_takes() -> None:
+def test_merge_without_users_is_removed() -> None:
     candidate = apply(whole(THREE), [merge("x", "y"), drop("fma")])
     assert candidate == apply(whole(THREE), [drop("fma")])
     assert candidate.bypass == {}
 
 
-def test_candidate_keeps_the_value_that_merged_inputs_had() -> None:
+def test_merged_inputs_keep_their_value_after_drop() -> None:
     program = skeleton({"x": "", "y": "", "a": "x", "b": "y"})
     candidate = apply(apply(whole(program), [merge("x", "y")]), [drop("a")])
     assert candidate.feeds == ("x",)
 
 
-def test_candidate_has_one_form_for_a_bypass_and_a_cut_that_is_merged() -> None:
+def test_bypass_equals_drop_followed_by_merge() -> None:
     bypassed = apply(whole(ABCD), [Bypass("a", "x")])
     program = skeleton({"x": "", "a": "x", "b": "x a"})
     merged = apply(apply(whole(program), [drop("a")]), [merge("x", "a")])
@@ -269,7 +269,7 @@ def test_candidate_has_one_form_for_a_bypass_and_a_cut_that_is_merged() -> None:
     assert bypassed.bypass == {"a": "x"}
 
 
-def test_candidate_merges_an_own_value_into_another_input() -> None:
+def test_own_value_of_replaced_operator_merges_into_other_input() -> None:
     nodes: Nodes = {"h": feed(value=HALVES), "mm": "h", "z": "", "add": "mm z"}
     candidate = apply(whole(skeleton(nodes)), [Replace("mm", "mm")])
     merged = apply(candidate, [merge("mm", "z")])
@@ -298,7 +298,7 @@ def test_candidate_merges_an_own_value_into_another_input() -> None:
         (Replace("b", "c"), "c does not come before b"),
     ],
 )
-def test_candidate_refuses_an_edit_that_does_not_fit(edit: Edit, message: str) -> None:
+def test_edit_that_does_not_fit_is_refused(edit: Edit, message: str) -> None:
     nodes: Nodes = {
         "x": "",
         "h": feed(value=HALVES),
@@ -322,7 +322,7 @@ def test_candidate_refuses_an_edit_that_does_not_fit(edit: Edit, message: str) -
         (merge("n", "m"), "not of one type: m, n"),
     ],
 )
-def test_candidate_refuses_an_edit_of_what_has_no_type_or_use(
+def test_replacement_or_merge_of_unsuitable_values_is_refused(
     edit: Edit, message: str
 ) -> None:
     number = operator("x", value=None)
@@ -342,19 +342,19 @@ def test_candidate_refuses_an_edit_of_what_has_no_type_or_use(
         apply(candidate, [edit])
 
 
-def test_candidate_refuses_to_replace_twice() -> None:
+def test_replacing_an_operator_twice_is_refused() -> None:
     with pytest.raises(InvalidEdit, match="b is plain"):
         apply(apply(whole(ABCD), [Replace("b", "a")]), [Replace("b", "x")])
 
 
-def test_candidate_refuses_to_merge_own_values_alone() -> None:
+def test_merging_only_own_values_of_replaced_operators_is_refused() -> None:
     program = skeleton({"x": "", "a": "x", "b": "x", "add": "a b"})
     candidate = apply(whole(program), [Replace("a", "a"), Replace("b", "b")])
     with pytest.raises(InvalidEdit, match="no input to stand for a, b"):
         apply(candidate, [merge("a", "b")])
 
 
-def test_candidate_refuses_to_remove_an_operator_twice() -> None:
+def test_removing_an_operator_twice_is_refused() -> None:
     with pytest.raises(InvalidEdit, match="not in the candidate: b"):
         apply(apply(whole(ABCD), [drop("b")]), [Bypass("b", "a")])
 
@@ -379,7 +379,7 @@ COUNTER: Nodes = {"x": "", "h": feed(Role.BUFFER), "add": "x h", "mul": "x"}
 
 
 @pytest.mark.parametrize("written", ["mul", "x"])
-def test_outputs_are_original_where_a_buffer_is_written_and_read(written: str) -> None:
+def test_outputs_are_original_when_buffer_is_written_and_read(written: str) -> None:
     program = skeleton(COUNTER, "add mul", [(written, "h")])
     assert whole(program).writes == {written: "h"}
     assert whole(program).returning(Outputs.SINKS).writes == {}
@@ -389,14 +389,14 @@ def test_outputs_are_original_where_a_buffer_is_written_and_read(written: str) -
     }
 
 
-def test_value_from_outside_is_written_like_a_computed_one() -> None:
+def test_fed_value_is_written_to_buffer_like_computed_value() -> None:
     nodes = {**COUNTER, "more": "mul"}
     candidate = apply(whole(skeleton(nodes, "add mul", [("mul", "h")])), [drop("mul")])
     assert candidate.feeds == ("x", "h", "mul")
     assert candidate.writes == {"mul": "h"}
 
 
-def test_outputs_that_differ_make_another_digest() -> None:
+def test_different_outputs_have_different_digests() -> None:
     candidate = whole(skeleton({"x": "", "a": "x", "b": "a"}, "a b"))
     fewer = candidate.returning(Outputs.SINKS)
     assert fewer.digest != candidate.digest
@@ -414,7 +414,7 @@ def test_outputs_of_a_projection_count_for_its_operator() -> None:
 # --- feeds, inputs, sizes, cost
 
 
-def test_feeds_leave_sizes_out_and_inputs_leave_weights_out() -> None:
+def test_feeds_exclude_sizes_and_inputs_exclude_weights() -> None:
     weights = {"w": feed(Role.PARAMETER), "k": feed(Role.CONSTANT)}
     nodes: Nodes = {"x": "", **weights, "a": "x", "n": size("a"), "view": "w k x n"}
     candidate = apply(whole(skeleton(nodes)), [drop("a")])
@@ -423,7 +423,7 @@ def test_feeds_leave_sizes_out_and_inputs_leave_weights_out() -> None:
     assert candidate.cost == (1, 0, 1, 0)
 
 
-def test_sizes_count_as_use_of_the_operator_they_are_read_from() -> None:
+def test_size_counts_as_use_of_the_operator_it_is_read_from() -> None:
     nodes: Nodes = {
         "x": "",
         "a": "x",
@@ -436,7 +436,7 @@ def test_sizes_count_as_use_of_the_operator_they_are_read_from() -> None:
     assert candidate.sinks == ("b",)
 
 
-def test_cost_counts_the_operators_inside_higher_order_ones() -> None:
+def test_cost_counts_operators_inside_higher_order_operators() -> None:
     cond = operator("x", operators=5)
     assert whole(skeleton({"x": "", "cond": cond, "a": "cond"})).cost == (6, 2, 1, 0)
 
@@ -444,7 +444,7 @@ def test_cost_counts_the_operators_inside_higher_order_ones() -> None:
 # --- the view
 
 
-def test_view_finds_what_only_one_sink_needs() -> None:
+def test_view_slices_contain_nodes_needed_by_only_one_sink() -> None:
     nodes: Nodes = {"x": "", "both": "x", "a": "both", "b": "a", "c": "both"}
     view = View(whole(skeleton(nodes)))
     assert view.sinks == ("b", "c")
@@ -469,7 +469,7 @@ def test_view_compares_types_with_every_value_of_an_operator() -> None:
 
 
 @given(candidates())
-def test_candidate_survives_json(candidate: Candidate) -> None:
+def test_candidate_round_trips_through_json(candidate: Candidate) -> None:
     data = json.loads(json.dumps(candidate.to_json()))
     again = Candidate.from_json(candidate.skeleton, data)
     assert again == candidate
@@ -484,16 +484,14 @@ def test_candidate_is_its_own_normal_form(candidate: Candidate) -> None:
 
 
 @given(candidates(), st.data())
-def test_edits_mean_the_same_in_any_order(
-    candidate: Candidate, data: st.DataObject
-) -> None:
+def test_edits_are_order_independent(candidate: Candidate, data: st.DataObject) -> None:
     edits = data.draw(edits_of(candidate))
     shuffled = data.draw(st.permutations(edits))
     assert edited(candidate, edits) == edited(candidate, shuffled)
 
 
 @given(candidates(), st.data())
-def test_equal_meaning_has_an_equal_digest(
+def test_digests_are_equal_exactly_for_equal_meanings(
     candidate: Candidate, data: st.DataObject
 ) -> None:
     one = edited(candidate, data.draw(edits_of(candidate)))
@@ -503,7 +501,7 @@ def test_equal_meaning_has_an_equal_digest(
 
 
 @given(candidates(), st.data())
-def test_bundle_means_what_its_edits_mean_in_turn(
+def test_edits_applied_together_equal_edits_applied_in_turn(
     candidate: Candidate, data: st.DataObject
 ) -> None:
     # What a replaced operator does not read is forgotten: bypassing that operand and
@@ -536,7 +534,7 @@ def edited(candidate: Candidate, edits: list[Edit]) -> Candidate | None:
         return None
 
 
-def test_digest_tells_programs_apart() -> None:
+def test_different_programs_have_different_digests() -> None:
     program: Skeleton = chain("x", "a", "b", "c", "e")
     assert whole(program).digest != whole(ABCD).digest
     assert whole(ABCD).digest == whole(chain("x", "a", "b", "c", "d")).digest

@@ -53,7 +53,7 @@ def test_size_that_differs_between_the_runs_stays_dynamic() -> None:
         apply(whole(program()), [Specialise("t", Specialisation.STATIC)])
 
 
-def test_only_what_the_inputs_have_is_open() -> None:
+def test_only_sizes_of_remaining_inputs_are_open() -> None:
     assert set(dropping("cos").dynamic_sizes.specialisations()) == {"b", "t"}
     assert set(dropping("relu").dynamic_sizes.specialisations()) == {"t", "3*t + 1"}
 
@@ -64,7 +64,7 @@ def test_plain_size_needs_no_symbol() -> None:
     assert plain.sizes == {"3*t + 1": Specialisation.PLAIN}
 
 
-def test_size_that_an_operator_reads_as_a_number_is_open() -> None:
+def test_size_read_as_a_number_can_be_specialised() -> None:
     nodes = {"x": feed(value=typed("b")), "n": size("x"), "y": feed()}
     read = apply(
         whole(skeleton({**nodes, "full": operator("y n")}, sizes={"b": BATCH})),
@@ -74,7 +74,7 @@ def test_size_that_an_operator_reads_as_a_number_is_open() -> None:
 
 
 @pytest.mark.parametrize("edit", [STATIC, NARROW, PLAIN])
-def test_each_edit_is_a_step_down_and_done_once(edit: Specialise) -> None:
+def test_specialisation_lowers_cost_and_applies_once(edit: Specialise) -> None:
     start = whole(program())
     settled = apply(start, [edit])
     assert settled.cost < start.cost
@@ -85,20 +85,20 @@ def test_each_edit_is_a_step_down_and_done_once(edit: Specialise) -> None:
         apply(settled, [edit])
 
 
-def test_what_was_settled_of_a_size_that_goes_is_forgotten() -> None:
+def test_specialisation_of_removed_size_is_removed() -> None:
     first = apply(apply(whole(program()), [STATIC]), [Drop(frozenset({"relu"}))])
     assert first == dropping("relu")
     assert first.digest == dropping("relu").digest
 
 
-def test_edits_commute() -> None:
+def test_specialisations_commute() -> None:
     together = apply(whole(program()), [STATIC, NARROW, PLAIN])
     one_by_one = apply(apply(apply(whole(program()), [PLAIN]), [NARROW]), [STATIC])
     assert together == one_by_one
     assert together.dynamic_sizes.specialisations() == {}
 
 
-def test_settled_sizes_and_free_ones_survive_json() -> None:
+def test_specialised_and_free_sizes_round_trip_through_json() -> None:
     before = apply(whole(program()), [STATIC, PLAIN])
     made = Skeleton.from_json(json.loads(json.dumps(program().to_json())))
     again = Candidate.from_json(made, json.loads(json.dumps(before.to_json())))
@@ -109,7 +109,7 @@ def test_settled_sizes_and_free_ones_survive_json() -> None:
     )
 
 
-def test_candidate_without_free_sizes_says_nothing_of_them() -> None:
+def test_json_of_static_candidate_has_no_sizes() -> None:
     static = skeleton({"x": "", "relu": "x"})
     assert "sizes" not in static.to_json()
     assert "sizes" not in whole(static).to_json()

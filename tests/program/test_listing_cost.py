@@ -67,7 +67,7 @@ LISTABLE = Sparse(0.5, tuple((place, 1.5) for place in range(2, 2 + LISTED)))
         (TensorSpec((8,), "float32", ONES), Convert("w", "input")),
     ],
 )
-def test_a_plainer_tensor_costs_less(recipe: TensorSpec, change: Change) -> None:
+def test_simpler_tensor_spec_costs_less(recipe: TensorSpec, change: Change) -> None:
     listing = adding(recipe)
     assert apply_changes(listing, [change]).cost < listing.cost
 
@@ -88,7 +88,9 @@ def test_a_plainer_tensor_costs_less(recipe: TensorSpec, change: Change) -> None
         (Constant(2.0), ONES),
     ],
 )
-def test_a_plainer_fill_costs_less(fill: Initializer, plainer: Initializer) -> None:
+def test_simpler_initializer_costs_less(
+    fill: Initializer, plainer: Initializer
+) -> None:
     listing = adding(TensorSpec((1000,), "float32", fill))
     assert apply_changes(listing, [Refill("x", plainer)]).cost < listing.cost
 
@@ -96,7 +98,7 @@ def test_a_plainer_fill_costs_less(fill: Initializer, plainer: Initializer) -> N
 @pytest.mark.parametrize(
     "change", [Fix("x", 0), Declare("n", 0, None), Declare("n", 2, 99)]
 )
-def test_what_is_less_open_costs_less(change: Change) -> None:
+def test_less_dynamic_dim_costs_less(change: Change) -> None:
     recipe = TensorSpec((8,), "float32", ONES)
     listing = replace(adding(recipe, ((0, "n"),)), dims=(Dim("n", 2, 128),))
     assert apply_changes(listing, [change]).cost < listing.cost

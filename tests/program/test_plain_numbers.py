@@ -33,7 +33,9 @@ from shrinkfx.program.listing.simple_numbers import (
         (2.5 + 1j, []),
     ],
 )
-def test_which_numbers_stand_near_by(number: Number, near: list[Number]) -> None:
+def test_simpler_numbers_are_listed_for_a_number(
+    number: Number, near: list[Number]
+) -> None:
     found = [*simpler_numbers(number)]
     assert found == near
     assert {type(each) for each in found} <= {type(number)}
@@ -48,12 +50,12 @@ def test_which_numbers_stand_near_by(number: Number, near: list[Number]) -> None
         [205.05, math.nan, math.inf, 1j],
     ],
 )
-def test_numbers_alike_are_as_plain(numbers: list[Number]) -> None:
+def test_similar_numbers_have_equal_complexity(numbers: list[Number]) -> None:
     assert len({number_complexity(number) for number in numbers}) == 1
 
 
 @given(st.floats() | st.integers(-(2**63), 2**63 - 1))
-def test_numbers_near_by_are_few_plainer_and_of_the_same_sign(number: float) -> None:
+def test_simpler_numbers_are_few_less_complex_and_of_same_sign(number: float) -> None:
     found = [*simpler_numbers(number)]
     assert len(found) <= 3
     for each in found:
@@ -64,10 +66,10 @@ def test_numbers_near_by_are_few_plainer_and_of_the_same_sign(number: float) -> 
 
 
 @pytest.mark.parametrize("number", [1000.0, -1000.0, 1e-5, 1e30, 1024, -128.0, 1])
-def test_powers_of_ten_and_two_are_known(number: float) -> None:
+def test_powers_of_ten_and_two_are_recognised(number: float) -> None:
     assert is_power(number)
 
 
 @pytest.mark.parametrize("number", [0, 0.0, 205.0, 0.03, math.inf, math.nan, -3000])
-def test_number_with_digits_of_its_own_is_no_power(number: float) -> None:
+def test_number_with_several_significant_digits_is_no_power(number: float) -> None:
     assert not is_power(number)

@@ -25,11 +25,11 @@ SPACE = Space(
 )
 
 
-def test_space_goes_to_json_and_back() -> None:
+def test_space_round_trips_through_json() -> None:
     assert Space.from_json(json.loads(json.dumps(SPACE.to_json()))) == SPACE
 
 
-def test_space_lists_the_sizes_that_a_symbol_may_have_by_itself() -> None:
+def test_space_lists_allowed_sizes_of_each_symbol() -> None:
     ts, bs = SPACE.allowed
     assert list(ts) == [5, 9, 13, 17, 21, 25, 29]
     assert list(bs) == [n for n in range(UNBOUNDED + 1) if n != 7]
@@ -39,7 +39,7 @@ def test_space_lists_the_sizes_that_a_symbol_may_have_by_itself() -> None:
     ("sizes", "admitted"),
     [((5, 4), True), ((5, 10), True), ((5, 11), False), ((6, 4), False)],
 )
-def test_space_admits_what_all_conditions_hold_for(
+def test_space_admits_sizes_that_satisfy_all_conditions(
     sizes: tuple[int, ...], admitted: bool
 ) -> None:
     assert SPACE.admits(sizes) is admitted
@@ -50,11 +50,11 @@ def test_space_counts_the_elements_of_the_largest_tensor() -> None:
     assert Space(SPACE.symbols).elements((5, 4)) == 0
 
 
-def test_space_writes_out_what_follows_from_its_sizes() -> None:
+def test_space_description_includes_derived_sizes() -> None:
     assert SPACE.describe((5, 4)) == "t=5, b=4, 2*t + 1=11"
 
 
-def test_beside_are_declared_sizes_near_the_exported_ones() -> None:
+def test_sizes_near_export_are_within_declared_range() -> None:
     assert sizes_near_export(SPACE) == [(5, 6), (9, 8), (5, 2)]
     assert all(SPACE.admits(sizes) for sizes in sizes_near_export(SPACE))
     apart = Space((Symbol("t", 3, 64, 5), Symbol("b", 1, None, 4)))
@@ -63,14 +63,14 @@ def test_beside_are_declared_sizes_near_the_exported_ones() -> None:
     assert sizes_near_export(alone) == [(6, 4), (5, 6)]
 
 
-def test_beside_is_nothing_that_takes_far_more_memory() -> None:
+def test_sizes_near_export_exclude_far_larger_tensors() -> None:
     large = Space((Symbol("t", 1, None, 1000),), tensors=("t**3",))
     assert sizes_near_export(large) == [(1001,), (999,)]
     fixed = Space((Symbol("t", 5, 5, 5),))
     assert sizes_near_export(fixed) == []
 
 
-def test_outside_is_one_symbol_next_to_its_range() -> None:
+def test_sizes_outside_exceed_range_in_one_symbol() -> None:
     space = Space((Symbol("t", 3, 8, 5), Symbol("b", 1, None, 4)))
     around = [(0, 4), (1, 4), (2, 4), (9, 4), (5, 0)]
     smallest = [(0, 1), (1, 1), (2, 1), (9, 1), (3, 0)]
@@ -87,7 +87,7 @@ def test_outside_is_one_symbol_next_to_its_range() -> None:
         ("s0 % 2 == 1 and not s0 < 3 or s0 == 0", 1),
     ],
 )
-def test_arithmetic_on_sizes_is_worked_out(text: str, value: int) -> None:
+def test_size_arithmetic_is_evaluated(text: str, value: int) -> None:
     assert evaluate(text, {"s0": 7}) == value
     assert names_in(text) == {"s0"}
 
@@ -99,7 +99,7 @@ def test_arithmetic_on_sizes_is_worked_out(text: str, value: int) -> None:
         *("9**9**9", "(9**16)**16", "2**s0", "2**99999999", "2**'a'"),
     ],
 )
-def test_what_is_no_arithmetic_is_not_run(text: str) -> None:
+def test_size_text_that_is_no_arithmetic_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="in a size"):
         evaluate(text, {"s0": 7})
 

@@ -52,7 +52,7 @@ def test_skeleton_lists_the_values_of_an_operator() -> None:
     assert SPLIT.values("add") == ["add"]
 
 
-def test_skeleton_contains_its_nodes_and_knows_them() -> None:
+def test_skeleton_contains_its_nodes() -> None:
     assert "first" in SPLIT
     assert "third" not in SPLIT
     assert SPLIT.node("second").value == HALVES
@@ -64,7 +64,7 @@ def test_skeleton_refuses_an_operand_that_comes_later() -> None:
         Skeleton(nodes, ["a"])
 
 
-def test_nodes_are_counted_unless_told_otherwise() -> None:
+def test_original_nodes_are_counted_unless_passed_explicitly() -> None:
     nodes = [
         Node("x", Role.INPUT, value=FLOATS),
         Node("size", Role.SIZE, operands=("x",)),
@@ -74,7 +74,7 @@ def test_nodes_are_counted_unless_told_otherwise() -> None:
     assert Skeleton(nodes, ["cond"], original_nodes=9).original_nodes == 9
 
 
-def test_skeleton_is_read_as_an_older_version_wrote_it() -> None:
+def test_skeleton_written_by_older_version_is_read() -> None:
     program = chain("x", "relu")
     older = {**program.to_json(), "original_operators": 7}
     assert Skeleton.from_json(older).digest == program.digest
@@ -89,7 +89,7 @@ def test_skeleton_digest_covers_graph_and_content() -> None:
 
 
 @given(skeletons())
-def test_skeleton_survives_json(program: Skeleton) -> None:
+def test_skeleton_round_trips_through_json(program: Skeleton) -> None:
     data = json.loads(json.dumps(program.to_json()))
     again = Skeleton.from_json(data)
     assert again.to_json() == program.to_json()

@@ -39,7 +39,7 @@ LOOP = skeleton(
 INSIDE = ("body.h", "body.half", "body.sin", "body.tanh", "body.exp")
 
 
-def test_inside_are_the_nodes_that_a_kept_operator_needs() -> None:
+def test_subgraph_nodes_are_those_needed_by_kept_operators() -> None:
     program = whole(LOOP)
     assert program.subgraph_nodes == INSIDE
     assert apply(program, [Drop(frozenset({"loop"}))]).subgraph_nodes == ()
@@ -47,7 +47,7 @@ def test_inside_are_the_nodes_that_a_kept_operator_needs() -> None:
     assert program.feeds == ("x",)
 
 
-def test_bypass_takes_what_nobody_uses_with_it() -> None:
+def test_bypass_removes_nodes_that_become_unused() -> None:
     program = whole(LOOP)
     shorter = apply(program, [Bypass("body.sin", "body.h")])
     assert shorter.subgraph_nodes == ("body.h", "body.tanh", "body.exp")
@@ -56,7 +56,7 @@ def test_bypass_takes_what_nobody_uses_with_it() -> None:
     assert Candidate.from_json(LOOP, shorter.to_json()) == shorter
 
 
-def test_bypasses_inside_have_a_normal_form() -> None:
+def test_bypasses_inside_subgraph_have_normal_form() -> None:
     program = whole(LOOP)
     first, second = Bypass("body.tanh", "body.sin"), Bypass("body.sin", "body.h")
     both = apply(program, [first, second])
@@ -78,12 +78,12 @@ def test_bypasses_inside_have_a_normal_form() -> None:
     ],
     ids=str,
 )
-def test_edit_that_does_not_fit_inside_is_refused(edit: Bypass | Drop) -> None:
+def test_edit_that_does_not_fit_subgraph_is_refused(edit: Bypass | Drop) -> None:
     with pytest.raises(InvalidEdit):
         apply(whole(LOOP), [edit])
 
 
-def test_what_a_body_was_given_is_not_handed_back() -> None:
+def test_subgraph_cannot_be_bypassed_to_return_its_input() -> None:
     program = whole(LOOP)
     with pytest.raises(InvalidEdit, match=r"without body\.exp"):
         apply(program, [Bypass("body.exp", "body.h")])

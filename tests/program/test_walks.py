@@ -12,7 +12,7 @@ EDGES = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)))
 
 
 @given(EDGES, st.lists(st.integers(0, 9)))
-def test_walk_reaches_what_networkx_does(
+def test_walk_reaches_same_nodes_as_networkx(
     edges: list[tuple[int, int]], starts: list[int]
 ) -> None:
     graph: nx.DiGraph[int] = nx.DiGraph()
@@ -24,6 +24,6 @@ def test_walk_reaches_what_networkx_does(
     assert set(found) == set(starts).union(*below)
 
 
-def test_walk_goes_deep_first_and_round_no_circle() -> None:
+def test_walk_is_depth_first_and_visits_each_node_once() -> None:
     edges = {"a": "bc", "b": "d", "c": "ea", "d": "", "e": ""}
     assert reached("a", edges.__getitem__) == ["a", "c", "e", "b", "d"]

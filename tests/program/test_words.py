@@ -25,7 +25,7 @@ from shrinkfx.protocol.answers import Ending, Raised, Ready
 @given(st.text())
 @example("\x1b[2J\x1b[1;31mred\x1b]8;;http://x\x1b\\\\ \x1bc \u202e \x85 \u2028 \r\n\r")
 @example("\x1b\x1b[31m[31m")
-def test_plain_text_holds_no_control_character(text: str) -> None:
+def test_printable_text_contains_no_control_character(text: str) -> None:
     shown = printable(text)
     kinds = {c: unicodedata.category(c) for c in shown if c not in "\n\t"}
     assert not {c for c, kind in kinds.items() if kind in ("Cc", "Zl", "Zp")}
@@ -35,33 +35,33 @@ def test_plain_text_holds_no_control_character(text: str) -> None:
     assert printable(shown) == shown
 
 
-def test_plain_text_stays_as_it_is() -> None:
+def test_text_without_control_characters_is_unchanged() -> None:
     text = "g++: error: \u2018tmp\u2019 was not declared\n\tin this scope: 漢字 é"
     assert printable(text) == text
 
 
 @given(st.text(max_size=50), st.integers(30, 40))
-def test_cut_texts_fit_and_are_cut_once(text: str, most: int) -> None:
+def test_cut_text_fits_limit_and_is_not_cut_again(text: str, most: int) -> None:
     for shorten in (cut_text, cut_distinctly):
         short = shorten(text, most)
         assert len(short) <= most
         assert shorten(short, most) == short
 
 
-def test_texts_that_differ_behind_the_cut_are_told_apart() -> None:
+def test_texts_that_differ_after_the_cut_stay_distinct() -> None:
     one, other = (cut_distinctly("x" * LINE + end) for end in ("one", "other"))
     assert one != other
     assert len(one) == len(other) == LINE
 
 
-def test_both_ends_of_a_long_text_are_kept() -> None:
+def test_cut_middle_keeps_both_ends_of_long_text() -> None:
     assert cut_middle("a" * 100 + "b" * 100, 20) == (
         "a" * 10 + "\n... (180 characters)\n" + "b" * 10
     )
     assert cut_middle("short", 20) == "short"
 
 
-def test_lines_of_any_length_are_searched() -> None:
+def test_classification_of_very_long_message_is_fast() -> None:
     """Not for hours: no expression may take the square of a message's length."""
     text = "x" * 500_000
     for stage in (Stage.COMPILE, Stage.LOAD, Stage.RUN):
@@ -72,7 +72,7 @@ def test_lines_of_any_length_are_searched() -> None:
             assert len(seen.text) <= 2 * LINE
 
 
-def test_what_a_worker_says_is_plain_and_what_it_is_asked_is_not() -> None:
+def test_worker_answer_is_made_printable_when_read() -> None:
     said = Raised("E", "\x1b[1mbold", ("\x07",))
     ending = Ending("exit", answer=said, log="\x1b[K50 %\r100 %")
     read = Ending.from_line(ending.to_line())
@@ -81,7 +81,7 @@ def test_what_a_worker_says_is_plain_and_what_it_is_asked_is_not() -> None:
     assert Ready.from_line(Ready("\x1b[31mno").to_line()).error == "no"
 
 
-def test_failure_of_any_length_has_an_identity_that_survives_being_written() -> None:
+def test_signature_of_very_long_failure_round_trips_through_json() -> None:
     megabyte = "y" * (1 << 20)
     failure = Signature(Kind.EXCEPTION, Stage.RUN, f"E: {megabyte}", f"E: {megabyte}")
     assert len(failure.text) <= 2 * LINE
@@ -94,7 +94,7 @@ def test_failure_of_any_length_has_an_identity_that_survives_being_written() -> 
 LONG = "triton_per_fused__to_copy_add_embedding_mean_mul_native_layer_norm_pow_12"
 
 
-def test_names_of_kernels_are_short_in_a_sentence_and_whole_in_code() -> None:
+def test_kernel_names_are_shortened_in_sentences_but_not_in_code() -> None:
     told = short_kernels(f"In {LONG}, launched after cpp_fused_add_11, and `{LONG}`.")
     short = "triton_per_fused__to_copy_add_embedding_me..._12"
     assert told == f"In {short}, launched after cpp_fused_add_11, and `{short}`."
@@ -103,6 +103,6 @@ def test_names_of_kernels_are_short_in_a_sentence_and_whole_in_code() -> None:
     assert short_kernels(told) == told
 
 
-def test_kernels_that_begin_alike_stay_apart() -> None:
+def test_shortened_kernel_names_with_equal_prefix_stay_distinct() -> None:
     names = [LONG, LONG.replace("_12", "_2"), LONG.replace("_12", "_abc")]
     assert len({short_kernels(name) for name in names}) == 3

@@ -83,7 +83,7 @@ RUN: list[tuple[float, Event, str]] = [
 ]
 
 
-def test_line_says_phase_time_operators_checks_rate_and_what_is_tried() -> None:
+def test_live_line_shows_phase_time_operators_checks_and_activity() -> None:
     clock = Clock()
     live = Live(clock)
     for at, event, said in RUN:
@@ -101,7 +101,7 @@ def searching(clock: Clock, *events: Event) -> Live:
     return live
 
 
-def test_what_is_tried_is_cut_first_then_the_rate_then_the_time_that_is_left() -> None:
+def test_live_line_cuts_activity_then_rate_then_remaining_time() -> None:
     checks = checked(1, 2.0), checked(2, 5.1, 100.0), QueryStarted("drop_nodes", 6)
     live = searching(Clock(), *checks)
     head = "search 0:00, at most 2 min more; 12 operators, 2 of 5000 checks"
@@ -125,7 +125,7 @@ def test_what_is_tried_is_cut_first_then_the_rate_then_the_time_that_is_left() -
         (0.0, None, ""),
     ],
 )
-def test_time_left_is_an_estimate_or_the_budget_if_that_is_less(
+def test_remaining_time_is_the_lesser_of_estimate_and_budget(
     left: float | None, expected: float | None, said: str
 ) -> None:
     head = (
@@ -134,7 +134,7 @@ def test_time_left_is_an_estimate_or_the_budget_if_that_is_less(
     assert head == f"search 0:00, {said}".removesuffix(", ")
 
 
-def test_budget_runs_down_between_checks_and_is_not_told_where_it_is_spent() -> None:
+def test_budget_runs_down_between_checks_and_is_hidden_when_spent() -> None:
     clock = Clock()
     live = searching(clock, checked(1, 2.0, 30.0))
     clock.now += 15
@@ -143,18 +143,18 @@ def test_budget_runs_down_between_checks_and_is_not_told_where_it_is_spent() -> 
     assert "more" not in live.text(200)
 
 
-def test_answers_that_were_remembered_have_no_rate() -> None:
+def test_cached_answers_have_no_rate() -> None:
     live = searching(Clock(), *(checked(n, 60 + n / 1000) for n in range(9)))
     assert "each" not in live.text(200)
 
 
-def test_rate_is_that_of_the_last_checks() -> None:
+def test_rate_is_computed_from_the_last_checks() -> None:
     early = [checked(n, 100.0 * n) for n in range(30)]
     live = searching(Clock(), *early, *(checked(30 + n, 3000 + n) for n in range(40)))
     assert "1.0 s each" in live.text(200)
 
 
-def test_examples_of_a_sweep_are_counted_and_then_checks() -> None:
+def test_sweep_phase_counts_examples() -> None:
     clock = Clock()
     live = Live(clock)
     live.take(PhaseEntered(Phase.SWEEP))
@@ -167,7 +167,7 @@ def test_examples_of_a_sweep_are_counted_and_then_checks() -> None:
     assert live.text(80) == "search 0:06; 9 operators"
 
 
-def test_what_is_at_most_so_long_is_not_rounded_down() -> None:
+def test_upper_bound_duration_is_rounded_up() -> None:
     seconds = [1, 9, 41, 89, 91, 130, 3000, 5399, 5401, 8000]
     words = [format_duration(s, up=True) for s in seconds]
     assert words[:6] == ["10 s", "10 s", "50 s", "90 s", "2 min", "3 min"]

@@ -73,7 +73,7 @@ def notebook(monkeypatch: pytest.MonkeyPatch, kernel: object) -> None:
     monkeypatch.setitem(sys.modules, "IPython", module)
 
 
-def test_bar_is_shown_in_a_notebook_where_nobody_else_listens(
+def test_bar_is_shown_in_a_notebook_without_another_listener(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     notebook(monkeypatch, kernel=None)  # IPython in a terminal
@@ -87,7 +87,7 @@ def test_bar_is_shown_in_a_notebook_where_nobody_else_listens(
         assert type(listener) is Quiet
 
 
-def test_run_of_a_script_is_told_on_stderr_unless_it_is_to_be_quiet(
+def test_progress_goes_to_stderr_in_a_script_unless_quiet(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     came = reduction_of(Path("out/repro.py"))
@@ -110,7 +110,7 @@ def test_run_of_a_script_is_told_on_stderr_unless_it_is_to_be_quiet(
     assert capsys.readouterr() == ("", "")
 
 
-def test_result_is_told_in_a_line_or_as_the_command_line_does() -> None:
+def test_result_repr_is_one_line_and_str_is_the_summary() -> None:
     came = reduction_of(Path("out/repro.py"))
     assert repr(came) == (
         "<Reduction: reduced, 12 -> 1 operators, exception in run, out/repro.py>"
@@ -122,7 +122,7 @@ def test_result_is_told_in_a_line_or_as_the_command_line_does() -> None:
     assert last == "next:     shrinkfx --explain out"
 
 
-def test_terminal_gets_a_live_line_and_a_pipe_plain_ones() -> None:
+def test_terminal_gets_a_live_line_and_a_pipe_plain_lines() -> None:
     class Terminal(io.StringIO):
         def isatty(self) -> bool:
             return True
@@ -148,7 +148,7 @@ def reduction_of(repro: Path) -> Reduction:
     )
 
 
-def test_result_shows_its_repro_as_code(tmp_path: Path) -> None:
+def test_result_markdown_shows_the_repro_as_code(tmp_path: Path) -> None:
     repro = tmp_path / "repro.py"
     repro.write_text('"""Not a ```fence```."""\n')
     told = reduction_of(repro)._repr_markdown_()

@@ -76,7 +76,7 @@ def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("_at_once")
-def test_live_line_scrolls_steps_and_is_gone_at_the_end() -> None:
+def test_live_line_scrolls_steps_and_is_cleared_at_the_end() -> None:
     text = shown(Progress, EVENTS)
     assert "0:00; 65 operators" in text
     assert "baseline: it fails\n" in text
@@ -85,7 +85,7 @@ def test_live_line_scrolls_steps_and_is_gone_at_the_end() -> None:
 
 
 @pytest.mark.usefixtures("_at_once")
-def test_live_line_goes_on_below_what_is_printed_between() -> None:
+def test_live_line_continues_below_other_output() -> None:
     """As the sum of a sweep is, which a reduction follows."""
     stream = io.StringIO()
     with contextlib.closing(Progress(stream)) as shower:
@@ -99,7 +99,7 @@ def test_live_line_goes_on_below_what_is_printed_between() -> None:
 
 
 @pytest.mark.usefixtures("_at_once")
-def test_live_line_fits_into_80_columns_where_nothing_says_how_many() -> None:
+def test_live_line_fits_80_columns_if_width_is_unknown() -> None:
     asking = QueryStarted("a_strategy_of_somebody" * 4, 3)
     text = shown(
         Progress, [SearchStarted(972, 5000), asking, ActivityStarted("x" * 200)]
@@ -108,7 +108,7 @@ def test_live_line_fits_into_80_columns_where_nothing_says_how_many() -> None:
 
 
 @pytest.mark.usefixtures("_at_once")
-def test_time_goes_by_on_the_live_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_live_line_is_redrawn_over_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(terminal, "_TICK_S", 0.02)
     stream = io.StringIO()
     with contextlib.closing(Progress(stream)) as shower:
@@ -119,7 +119,7 @@ def test_time_goes_by_on_the_live_line(monkeypatch: pytest.MonkeyPatch) -> None:
             time.sleep(0.01)
 
 
-def test_pulse_says_what_is_being_done_where_nothing_else_is_said() -> None:
+def test_pulse_reports_the_current_activity_during_silence() -> None:
     said: list[str] = []
     spoken = threading.Event()
 
@@ -151,7 +151,7 @@ def test_pulse_says_what_is_being_done_where_nothing_else_is_said() -> None:
     assert said[-1] == "[0 min] reducing it, last at n = 3"
 
 
-def test_pulse_is_silent_as_long_as_others_speak() -> None:
+def test_pulse_is_silent_while_other_output_appears() -> None:
     said: list[str] = []
     with contextlib.closing(Pulse(said.append, every_s=30)) as beat:
         beat.take(ActivityStarted("running it"))
@@ -160,7 +160,7 @@ def test_pulse_is_silent_as_long_as_others_speak() -> None:
 
 
 @pytest.mark.parametrize("listener", [Plain, Verbose])
-def test_minute_of_silence_is_broken(
+def test_plain_output_reports_activity_after_silence(
     listener: type[Plain], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(terminal, "EVERY_S", 0.05)
@@ -177,7 +177,7 @@ def test_minute_of_silence_is_broken(
 @pytest.mark.parametrize(
     ("rows", "columns", "widest"), [(24, 40, 39), (24, 200, 73), (0, 0, 73)]
 )
-def test_live_line_fits_into_a_terminal_and_shows_where_it_says_no_size(
+def test_live_line_fits_the_terminal_even_without_a_size(
     rows: int, columns: int, widest: int
 ) -> None:
     ours, theirs = pty.openpty()
@@ -214,12 +214,12 @@ class FullDisk(io.StringIO):
         return super().write(text)
 
 
-def test_events_that_nobody_can_read_are_refused_before_anything_begins() -> None:
+def test_run_is_not_started_if_events_cannot_be_written() -> None:
     with pytest.raises(UsageError, match=r"left on device\. The run was not started"):
         Json(FullDisk(0))(RunStarted("reduce", "m.pt2"))
 
 
-def test_run_goes_on_where_the_disk_of_its_events_is_full(
+def test_run_continues_if_the_event_disk_is_full(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     stream = FullDisk(1)

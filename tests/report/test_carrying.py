@@ -88,7 +88,7 @@ def cut_of(
     return build_bundle([each], beside, ["mylib::mix"], cut or PreloadCut())
 
 
-def test_module_of_a_module_comes_along(tmp_path: Path) -> None:
+def test_transitively_imported_module_is_carried(tmp_path: Path) -> None:
     home = tmp_path / "code"
     home.mkdir()
     (home / "ops.py").write_text("import helper\n" + MIX.format("helper.f(x)"))
@@ -102,7 +102,7 @@ def test_module_of_a_module_comes_along(tmp_path: Path) -> None:
     assert registered(carried, tmp_path) == "[('mylib::mix', 4)]"
 
 
-def test_module_of_a_package_keeps_its_place_in_it(tmp_path: Path) -> None:
+def test_package_module_keeps_its_dotted_name(tmp_path: Path) -> None:
     home = tmp_path / "code" / "my_pkg"
     home.mkdir(parents=True)
     (home / "__init__.py").write_text("from .scale import SCALE\n")
@@ -116,7 +116,7 @@ def test_module_of_a_package_keeps_its_place_in_it(tmp_path: Path) -> None:
     assert registered(carried, tmp_path) == "[('mylib::mix', 6)]"
 
 
-def test_module_that_was_seen_comes_along_whoever_names_it(tmp_path: Path) -> None:
+def test_dynamically_imported_module_is_carried(tmp_path: Path) -> None:
     home = tmp_path / "code"
     home.mkdir()
     text = "import importlib\nhelper = importlib.import_module('hel' + 'per')\n"
@@ -144,7 +144,7 @@ PACKAGE = {
 
 
 @pytest.mark.parametrize("preload", ["pkg", "pkg.mix", "all_ops.py"])
-def test_modules_are_cut_as_preloads_are(tmp_path: Path, preload: str) -> None:
+def test_carried_modules_are_sliced_like_preloads(tmp_path: Path, preload: str) -> None:
     home = tmp_path / "code"
     files = PACKAGE | {"all_ops.py": "import pkg\n"}
     for name, text in files.items():
@@ -180,7 +180,7 @@ def test_modules_are_cut_as_preloads_are(tmp_path: Path, preload: str) -> None:
 SEEN = frozenset({"pkg", "pkg.mix", "pkg.scale"})
 
 
-def test_name_that_a_module_reads_of_another_stays_there(tmp_path: Path) -> None:
+def test_slice_keeps_names_that_other_modules_import(tmp_path: Path) -> None:
     home = tmp_path / "code"
     home.mkdir()
     texts = {
@@ -201,7 +201,7 @@ def test_name_that_a_module_reads_of_another_stays_there(tmp_path: Path) -> None
     assert registered(carried, tmp_path) == "[('mylib::mix', 2)]"
 
 
-def test_preload_that_another_module_imports_is_one(tmp_path: Path) -> None:
+def test_preload_imported_by_its_helper_is_carried_as_a_module(tmp_path: Path) -> None:
     home = tmp_path / "code"
     home.mkdir()
     (home / "ops.py").write_text("ONE = 1\nimport helper" + MIX.format("helper.f(x)"))
@@ -214,7 +214,7 @@ def test_preload_that_another_module_imports_is_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("registers", [True, False])
-def test_preload_that_another_preload_imports_is_there_for_it(
+def test_preload_imported_by_another_preload_is_carried_as_a_module(
     tmp_path: Path, registers: bool
 ) -> None:
     first, second = tmp_path / "first.py", tmp_path / "second.py"
@@ -228,7 +228,7 @@ def test_preload_that_another_preload_imports_is_there_for_it(
     assert "('mylib::mix', 4)" in registered(carried, tmp_path)
 
 
-def test_library_near_its_module_is_found_however_its_path_is_built(
+def test_library_path_computed_from_file_still_resolves(
     tmp_path: Path,
 ) -> None:
     home = tmp_path / "code"
@@ -253,7 +253,7 @@ def test_library_near_its_module_is_found_however_its_path_is_built(
     ],
 )
 @pytest.mark.parametrize("where", ["z/cache/deep", "a/code/build", "a/build"])
-def test_call_that_loads_a_library_is_given_its_new_place(
+def test_library_loading_call_is_rewritten_to_the_carried_path(
     tmp_path: Path, call: str, where: str
 ) -> None:
     home, cache = tmp_path / "a" / "code", tmp_path / where
@@ -274,7 +274,7 @@ def test_call_that_loads_a_library_is_given_its_new_place(
     assert registered(carried, tmp_path) == "['loaded']"
 
 
-def test_extension_is_imported_by_its_name_from_wherever_it_was_built(
+def test_built_extension_module_is_imported_by_name(
     tmp_path: Path,
 ) -> None:
     home, cache = tmp_path / "a" / "code", tmp_path / "z" / "cache" / "deep"
@@ -292,7 +292,7 @@ def test_extension_is_imported_by_its_name_from_wherever_it_was_built(
     assert "'./fast.so': 'fast.so'" in carried.unpacking
 
 
-def test_table_that_was_read_lies_beside_and_large_or_distant_files_do_not(
+def test_small_nearby_data_file_is_carried_but_large_or_distant_is_not(
     tmp_path: Path,
 ) -> None:
     home = tmp_path / "a" / "code"
@@ -310,7 +310,7 @@ def test_table_that_was_read_lies_beside_and_large_or_distant_files_do_not(
     assert registered(carried, tmp_path) == "[('mylib::mix', '7')]"
 
 
-def test_two_files_of_one_name_get_two(tmp_path: Path) -> None:
+def test_carried_files_with_equal_names_are_numbered(tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "ops.so").write_text(name)
@@ -322,7 +322,7 @@ def test_two_files_of_one_name_get_two(tmp_path: Path) -> None:
     assert sorted(carried.files) == ["2-ops.so", "2-repro.py", "3-repro.py", "ops.so"]
 
 
-def test_preload_of_which_nothing_is_left_goes(tmp_path: Path) -> None:
+def test_preload_with_an_empty_slice_is_not_needed(tmp_path: Path) -> None:
     (tmp_path / "ops.py").write_text(MIX.format("x"))
     (tmp_path / "other.py").write_text(
         "import helper" + MIX.format("helper.f(x)").replace("mylib", "theirs")
@@ -350,7 +350,9 @@ def test_preload_of_which_nothing_is_left_goes(tmp_path: Path) -> None:
     assert whole.modules == ("helper",)
 
 
-def test_modules_are_quoted_as_they_are(tmp_path: Path) -> None:
+def test_module_source_with_quotes_and_escapes_is_embedded_verbatim(
+    tmp_path: Path,
+) -> None:
     odd = "A = '''x'''\nB = 'a\\nb\\\\'\nC = r'\\d'\nD = \"\"\"'''\"\"\"\n# 'end'"
     (tmp_path / "helper.py").write_text(odd)
     text = "import helper" + MIX.format("helper.A + helper.B + helper.C + helper.D")
@@ -361,7 +363,7 @@ def test_modules_are_quoted_as_they_are(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("old", ["print 'two'", "x = 1\0", "# coding: nonsense"])
-def test_import_that_is_only_tried_may_be_of_what_cannot_be_read(
+def test_guarded_import_of_an_unreadable_module_is_tolerated(
     tmp_path: Path, old: str
 ) -> None:
     home = tmp_path / "code"
@@ -374,7 +376,7 @@ def test_import_that_is_only_tried_may_be_of_what_cannot_be_read(
     assert registered(carried, tmp_path) == "[('mylib::mix', 2)]"
 
 
-def test_file_that_is_gone_is_not_carried(tmp_path: Path) -> None:
+def test_deleted_file_is_not_carried(tmp_path: Path) -> None:
     (tmp_path / "ops.py").write_text(MIX.format("x"))
     beside = UninstalledFiles(files=[str(tmp_path / "made-for-a-moment.txt")])
     assert cut_of(tmp_path / "ops.py", tmp_path / "ops.py", beside).files == {}
@@ -392,7 +394,7 @@ NAMED = {
 
 @pytest.mark.parametrize("way", NAMED)
 @pytest.mark.parametrize("where", ["code", "code/data", "far/away"])
-def test_table_is_found_beside_the_repro_whatever_path_named_it(
+def test_absolute_data_file_path_is_rewritten_to_the_repro_folder(
     tmp_path: Path, way: str, where: str
 ) -> None:
     home, data = tmp_path / "a" / "code", tmp_path / "a" / where
@@ -420,7 +422,7 @@ def test_table_is_found_beside_the_repro_whatever_path_named_it(
         (65 << 20, "open('{}/far/table.txt')"),
     ],
 )
-def test_repro_says_of_which_files_it_is_not_free(
+def test_header_names_files_that_the_repro_cannot_carry(
     tmp_path: Path, size: int, read: str
 ) -> None:
     home, table = tmp_path / "code", tmp_path / "far" / "table.txt"
@@ -439,7 +441,7 @@ def test_repro_says_of_which_files_it_is_not_free(
     assert str(tmp_path) not in " ".join(carried.header_remarks)
 
 
-def test_path_that_no_expression_may_replace_stays(tmp_path: Path) -> None:
+def test_path_in_docstring_or_match_pattern_is_not_rewritten(tmp_path: Path) -> None:
     (tmp_path / "scale.txt").write_text("7")
     path = f"{tmp_path}/scale.txt"
     text = f'''"""{path}"""
@@ -491,7 +493,7 @@ def with_settings(
 
 
 @pytest.mark.parametrize("preload", ["pkg.passes", "preload_pkg_passes.py"])
-def test_pass_that_is_set_by_shrinkfx_is_defined_in_the_script(
+def test_restored_custom_pass_is_inlined_in_the_script(
     tmp_path: Path, preload: str
 ) -> None:
     carried = with_settings(tmp_path / "code", PASSES, preload, PreloadCut(joined=True))
@@ -507,7 +509,7 @@ def test_pass_that_is_set_by_shrinkfx_is_defined_in_the_script(
     "cut", [PreloadCut(joined=True), PreloadCut(), PreloadCut(whole=True)]
 )
 @pytest.mark.parametrize("preload", ["pkg.passes", "preload_pkg_passes.py"])
-def test_module_that_stays_one_is_imported_once_from_where_it_lies(
+def test_module_that_cannot_be_inlined_is_imported_once(
     tmp_path: Path, preload: str, cut: PreloadCut
 ) -> None:
     """Nothing of the folder goes along in which shrinkfx has written files."""
@@ -522,7 +524,7 @@ def test_module_that_stays_one_is_imported_once_from_where_it_lies(
     assert "shrinkfx-out" not in carried.unpacking
 
 
-def test_import_stays_that_what_follows_does_later(tmp_path: Path) -> None:
+def test_import_is_kept_if_a_later_preload_repeats_it(tmp_path: Path) -> None:
     second = "print(2)\nfrom a.b import c\nprint(c)\n"
     (tmp_path / "second.py").write_text(second)
     (tmp_path / "a").mkdir()

@@ -23,7 +23,9 @@ from shrinkfx.program.uninstalled_files import UninstalledFiles
         f"if True:\n    {PLAIN}",
     ],
 )
-def test_call_with_its_sources_is_carried_as_it_is(tmp_path: Path, call: str) -> None:
+def test_self_contained_load_inline_call_is_carried_unchanged(
+    tmp_path: Path, call: str
+) -> None:
     file, used = beside(tmp_path, call)
     assert drop_compiled_libraries(used, read_source) == UninstalledFiles(
         callers=used.callers
@@ -50,7 +52,7 @@ def test_call_with_its_sources_is_carried_as_it_is(tmp_path: Path, call: str) ->
         'load_inline("my_ops", \'#include "/home/me/ops.h"\')',
     ],
 )
-def test_call_that_needs_more_than_its_text_leaves_its_library(
+def test_compiled_library_is_carried_if_its_call_needs_other_files(
     tmp_path: Path, call: str
 ) -> None:
     file, used = beside(tmp_path, call)
@@ -61,7 +63,7 @@ def test_call_that_needs_more_than_its_text_leaves_its_library(
     assert "my_ops.so" in carried.files
 
 
-def test_library_is_carried_where_nobody_asks_for_the_source(tmp_path: Path) -> None:
+def test_compiled_library_is_carried_by_default(tmp_path: Path) -> None:
     file, used = beside(tmp_path, PLAIN)
     carried = build_bundle(
         [Preload(str(file), file)], used, ["my_ops::mix"], PreloadCut()

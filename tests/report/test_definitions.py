@@ -49,7 +49,7 @@ def lines(taken: Definitions) -> list[str]:
         "register_lowering(torch.ops.mylib.mix.default)(abs)",
     ],
 )
-def test_definitions_take_a_statement_that_registers(
+def test_slice_keeps_a_registration_statement(
     tmp_path: Path, registration: str
 ) -> None:
     taken = cut(tmp_path, registration + "\nunused = 1\n")
@@ -66,14 +66,14 @@ def test_definitions_take_a_statement_that_registers(
         'torch.library.impl("mylib::mix", "CPU")',
     ],
 )
-def test_definitions_take_a_function_decorated_to_register(
+def test_slice_keeps_a_function_with_a_registration_decorator(
     tmp_path: Path, decorator: str
 ) -> None:
     function = f"@{decorator}\ndef _(x):\n    # why\n    return x\n"
     assert cut(tmp_path, function).text == function
 
 
-def test_definitions_follow_library_objects(tmp_path: Path) -> None:
+def test_slice_follows_library_objects(tmp_path: Path) -> None:
     source = """\
     from torch.library import Library
     lib = Library("mylib", "DEF")
@@ -93,18 +93,18 @@ def test_definitions_follow_library_objects(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("operator", ["mylib::mix.default", "mylib::mix.out"])
-def test_definitions_ignore_the_overload_asked_for(
+def test_slice_ignores_the_overload_of_the_operator_name(
     tmp_path: Path, operator: str
 ) -> None:
     assert "def mix" in cut(tmp_path, MIX + OTHER, operator).text
 
 
-def test_definitions_do_not_mistake_a_longer_name(tmp_path: Path) -> None:
+def test_slice_does_not_match_a_longer_operator_name(tmp_path: Path) -> None:
     taken = cut(tmp_path, MIX + OTHER.replace("other", "mixture"))
     assert "mixture" not in taken.text
 
 
-def test_definitions_see_through_a_constant_for_the_name(tmp_path: Path) -> None:
+def test_slice_resolves_a_constant_operator_name(tmp_path: Path) -> None:
     source = 'NAME = "mylib::mix"\ntorch.library.define(NAME, "() -> ()")\n'
     assert cut(tmp_path, source).text == source
 
@@ -132,7 +132,7 @@ def test_definitions_see_through_a_constant_for_the_name(tmp_path: Path) -> None
         ("return a", "from helpers import *"),
     ],
 )
-def test_definitions_take_what_the_body_reads(
+def test_slice_keeps_names_that_the_body_reads(
     tmp_path: Path, reader: str, binding: str
 ) -> None:
     taken = cut(tmp_path, f"{binding}\n{MIX.replace('return x', reader)}")
@@ -144,37 +144,37 @@ def test_definitions_take_what_the_body_reads(
     "signature",
     ["(x=a)", "(x: a)", "(x) -> a", '(x: "a")', '(x) -> "list[a]"'],
 )
-def test_definitions_take_what_the_signature_reads(
+def test_slice_keeps_names_that_the_signature_reads(
     tmp_path: Path, signature: str
 ) -> None:
     source = "a = 1\n" + MIX.replace("(x):", f"{signature}:")
     assert cut(tmp_path, source).text.startswith("a = 1\n")
 
 
-def test_definitions_take_what_a_decorator_reads(tmp_path: Path) -> None:
+def test_slice_keeps_names_that_a_decorator_reads(tmp_path: Path) -> None:
     source = "TAGS = ()\n" + MIX.replace("mutates_args=()", "tags=TAGS")
     assert cut(tmp_path, source).text.startswith("TAGS")
 
 
-def test_definitions_take_what_the_needed_need(tmp_path: Path) -> None:
+def test_slice_keeps_transitive_dependencies(tmp_path: Path) -> None:
     chain = "a = 1\ndef b(): return a\ndef c(): return b()\n"
     assert cut(tmp_path, chain + MIX.replace("return x", "return c()")).text == (
         chain + MIX.replace("return x", "return c()")
     )
 
 
-def test_definitions_take_every_binding_of_a_name_in_order(tmp_path: Path) -> None:
+def test_slice_keeps_every_binding_of_a_name_in_order(tmp_path: Path) -> None:
     source = "a = 1\nb = 2\na = 3\n" + MIX.replace("return x", "return a")
     assert lines(cut(tmp_path, source))[:2] == ["a = 1", "a = 3"]
 
 
-def test_definitions_leave_a_global_out_when_a_local_has_its_name(
+def test_slice_omits_a_global_shadowed_by_a_local(
     tmp_path: Path,
 ) -> None:
     assert "x = 1" not in cut(tmp_path, "x = 1\n" + MIX).text
 
 
-def test_definitions_take_an_augmented_list_of_names_with_its_start(
+def test_slice_keeps_an_augmented_list_with_its_first_binding(
     tmp_path: Path,
 ) -> None:
     assert lines(cut(tmp_path, 'names = []\nnames += ["mylib::mix"]\n')) == [
@@ -184,7 +184,7 @@ def test_definitions_take_an_augmented_list_of_names_with_its_start(
 
 
 @pytest.mark.parametrize("call", ["other(x)", "torch.ops.mylib.other.default(x)"])
-def test_definitions_take_the_operators_that_an_operator_calls(
+def test_slice_keeps_operators_that_an_operator_calls(
     tmp_path: Path, call: str
 ) -> None:
     extension = "@other.register_fake\ndef _(x): return x\n"
@@ -192,7 +192,7 @@ def test_definitions_take_the_operators_that_an_operator_calls(
     assert cut(tmp_path, source).text == source.lstrip()
 
 
-def test_definitions_do_not_follow_a_loop_variable_to_an_operator(
+def test_slice_does_not_follow_a_loop_variable_to_an_operator(
     tmp_path: Path,
 ) -> None:
     other = f"{OTHER}@other.register_fake\ndef _(x): return x\n"
@@ -200,13 +200,13 @@ def test_definitions_do_not_follow_a_loop_variable_to_an_operator(
     assert cut(tmp_path, other + mix).text == mix.lstrip()
 
 
-def test_definitions_keep_comments_and_layout_of_what_they_take(tmp_path: Path) -> None:
+def test_slice_preserves_comments_and_layout(tmp_path: Path) -> None:
     source = "# about a\na = [1,  # one\n     2]  # two\n"
     mix = MIX.replace("return x", "# why\n    return a")
     assert cut(tmp_path, source + mix).text == source + mix
 
 
-def test_definitions_tell_statements_on_one_line_apart(tmp_path: Path) -> None:
+def test_slice_separates_statements_on_one_line(tmp_path: Path) -> None:
     source = "a = 1; b = missing; c = [\n2]; d = 4\n"
     taken = cut(tmp_path, source + MIX.replace("return x", "return a + d"))
     assert lines(taken)[:2] == ["a = 1", "d = 4"]
@@ -228,9 +228,7 @@ def test_definitions_tell_statements_on_one_line_apart(tmp_path: Path) -> None:
         "MIX = torch.ops.mylib.mix.default\n@register_lowering(MIX)\ndef _(x): pass",
     ],
 )
-def test_definitions_take_what_extends_the_operator(
-    tmp_path: Path, extension: str
-) -> None:
+def test_slice_keeps_extensions_of_the_operator(tmp_path: Path, extension: str) -> None:
     taken = cut(tmp_path, f"{MIX}{extension}\n")
     assert taken.text == f"{MIX}{extension}\n".lstrip()
     assert not taken.whole
@@ -247,9 +245,7 @@ def test_definitions_take_what_extends_the_operator(
         "y = mix(1)",
     ],
 )
-def test_definitions_leave_out_what_only_uses_the_operator(
-    tmp_path: Path, use: str
-) -> None:
+def test_slice_omits_mere_uses_of_the_operator(tmp_path: Path, use: str) -> None:
     taken = cut(tmp_path, f"{MIX}{use}\n")
     assert taken.text == MIX.lstrip()
     assert not taken.whole
@@ -258,7 +254,7 @@ def test_definitions_leave_out_what_only_uses_the_operator(
 # --- future imports, the main block, imports
 
 
-def test_definitions_hand_future_imports_over_separately(tmp_path: Path) -> None:
+def test_slice_returns_future_imports_separately(tmp_path: Path) -> None:
     source = "from __future__ import annotations, division\n" + MIX
     taken = cut(tmp_path, source)
     assert taken.future == ("annotations", "division")
@@ -266,21 +262,21 @@ def test_definitions_hand_future_imports_over_separately(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("effect", ["", "torch.manual_seed(0)\n"])
-def test_definitions_drop_the_main_block(tmp_path: Path, effect: str) -> None:
+def test_slice_omits_the_main_block(tmp_path: Path, effect: str) -> None:
     main = 'if __name__ == "__main__":\n    torch.ops.mylib.mix(torch.ones(2))\n'
     taken = cut(tmp_path, MIX + effect + main)
     assert effect in taken.text
     assert "__main__" not in taken.text
 
 
-def test_definitions_keep_a_main_block_whose_else_runs_at_import(
+def test_slice_keeps_a_main_block_whose_else_runs_at_import(
     tmp_path: Path,
 ) -> None:
     main = 'if __name__ == "__main__":\n    pass\nelse:\n    register()\n'
     assert cut(tmp_path, MIX + main).text == (MIX + main).lstrip()
 
 
-def test_definitions_keep_an_import_made_for_its_effect(tmp_path: Path) -> None:
+def test_slice_keeps_an_import_made_for_its_side_effect(tmp_path: Path) -> None:
     assert lines(cut(tmp_path, f"import mylib._C\nimport os\n{MIX}"))[0] == (
         "import mylib._C"
     )
@@ -288,7 +284,7 @@ def test_definitions_keep_an_import_made_for_its_effect(tmp_path: Path) -> None:
     assert cut(tmp_path, "from mylib import *\n").text == "from mylib import *\n"
 
 
-def test_definitions_leave_out_an_import_that_only_the_main_block_reads(
+def test_slice_omits_an_import_that_only_the_main_block_reads(
     tmp_path: Path,
 ) -> None:
     main = 'if __name__ == "__main__":\n    matplotlib.show()\n'
@@ -296,9 +292,7 @@ def test_definitions_leave_out_an_import_that_only_the_main_block_reads(
 
 
 @pytest.mark.parametrize("imported", ["import helpers.deep", "from helpers import f"])
-def test_definitions_keep_an_import_of_what_may_register_operators(
-    tmp_path: Path, imported: str
-) -> None:
+def test_slice_keeps_imports_of_local_modules(tmp_path: Path, imported: str) -> None:
     path = tmp_path / "ops.py"
     path.write_text(f"{imported}\nimport json\n{MIX}def rest(): return f, helpers\n")
     taken = slice_file(path, ["mylib::mix"], local={"helpers"})
@@ -307,7 +301,7 @@ def test_definitions_keep_an_import_of_what_may_register_operators(
     assert "import" not in slice_file(path, ["mylib::mix"]).text
 
 
-def test_definitions_keep_what_is_known_to_act(tmp_path: Path) -> None:
+def test_slice_keeps_statements_on_acting_lines(tmp_path: Path) -> None:
     path = tmp_path / "ops.py"
     path.write_text(f"unused = 1\nlib = build(\n    1)\n{MIX}")
     taken = slice_file(path, ["mylib::mix"], acting=[3])
@@ -347,7 +341,7 @@ def test_definitions_keep_what_is_known_to_act(tmp_path: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("registration", ["", MIX])
-def test_definitions_keep_what_else_happens(
+def test_slice_keeps_other_side_effects(
     tmp_path: Path, effect: str, registration: str
 ) -> None:
     taken = cut(tmp_path, f"unused = 1\n{effect}\n{registration}")
@@ -357,7 +351,7 @@ def test_definitions_keep_what_else_happens(
     assert taken.acts[0] == (2, 0)
 
 
-def test_definitions_keep_what_that_reads_and_leave_out_the_rest(
+def test_slice_keeps_names_that_side_effects_read_and_omits_the_rest(
     tmp_path: Path,
 ) -> None:
     acts = "NAMES = ['a']\ndef add(name): return name\n[add(n) for n in NAMES]"
@@ -365,7 +359,7 @@ def test_definitions_keep_what_that_reads_and_leave_out_the_rest(
     assert cut(tmp_path, source).text == f"{acts}\n{MIX}"
 
 
-def test_definitions_take_of_an_import_what_is_needed(tmp_path: Path) -> None:
+def test_slice_trims_an_import_to_the_needed_names(tmp_path: Path) -> None:
     path = tmp_path / "ops.py"
     use = MIX.replace("return x", "return a(x, c.d)")
     path.write_text(f"from h import (  # why\n    a,\n    b,\n)\nimport c, e{use}")
@@ -376,13 +370,13 @@ def test_definitions_take_of_an_import_what_is_needed(tmp_path: Path) -> None:
     assert both.acts == ((3, 4), (5, 10))
 
 
-def test_definitions_keep_what_others_name(tmp_path: Path) -> None:
+def test_slice_keeps_names_requested_by_other_modules(tmp_path: Path) -> None:
     path = tmp_path / "ops.py"
     path.write_text("import os\nONE = 1\nTWO = ONE + 1\nTHREE = 3\n")
     assert slice_file(path, [], named=["TWO", "x"]).text == "ONE = 1\nTWO = ONE + 1\n"
 
 
-def test_definitions_leave_out_what_is_known_to_change_nothing(tmp_path: Path) -> None:
+def test_slice_omits_excluded_statements(tmp_path: Path) -> None:
     path = tmp_path / "ops.py"
     path.write_text(f"import random\nS = 1\nrandom.seed(S)\nprint(S)\n{MIX}")
     taken = slice_file(path, ["mylib::mix"], without=[(3, 0)])
@@ -401,7 +395,7 @@ def test_definitions_leave_out_what_is_known_to_change_nothing(tmp_path: Path) -
         "exec('unused')",
     ],
 )
-def test_definitions_take_the_whole_file_when_names_are_looked_up(
+def test_slice_is_the_whole_file_if_names_are_looked_up_dynamically(
     tmp_path: Path, effect: str
 ) -> None:
     source = f"unused = 1\n{effect}\n{MIX}"
@@ -410,7 +404,7 @@ def test_definitions_take_the_whole_file_when_names_are_looked_up(
     assert taken.text == source
 
 
-def test_definitions_keep_a_user_of_the_operator_that_is_called(
+def test_slice_keeps_a_function_called_at_import(
     tmp_path: Path,
 ) -> None:
     source = f"{MIX}def check(): mix(1)\ncheck()\n"
@@ -420,9 +414,7 @@ def test_definitions_keep_a_user_of_the_operator_that_is_called(
 
 
 @pytest.mark.parametrize("target", ["def f(): pass", "class C: pass"])
-def test_definitions_keep_what_an_unknown_decorator_may_register(
-    tmp_path: Path, target: str
-) -> None:
+def test_slice_keeps_targets_of_unknown_decorators(tmp_path: Path, target: str) -> None:
     source = f"{MIX}@registry.add('x')\n{target}\n"
     taken = cut(tmp_path, source)
     assert taken.text == source.lstrip()
@@ -458,19 +450,19 @@ def test_definitions_keep_what_an_unknown_decorator_may_register(
     ],
 )
 @pytest.mark.parametrize("registration", ["", MIX.lstrip()])
-def test_definitions_are_not_whole_when_the_rest_is_harmless(
+def test_slice_omits_harmless_statements(
     tmp_path: Path, harmless: str, registration: str
 ) -> None:
     taken = cut(tmp_path, f"{harmless}\n{registration}")
     assert taken == Definitions(registration, False, "", ())
 
 
-def test_definitions_name_the_line_that_acts(tmp_path: Path) -> None:
+def test_slice_reason_names_the_line_with_a_side_effect(tmp_path: Path) -> None:
     taken = cut(tmp_path, f"import torch\n{MIX}\ntorch.manual_seed(\n    0)\n")
     assert taken.reason == "line 7 acts when imported: torch.manual_seed(0)"
 
 
-def test_whole_file_is_its_source_without_the_future(tmp_path: Path) -> None:
+def test_whole_file_is_its_source_without_future_imports(tmp_path: Path) -> None:
     rest = "# about the seed\ntorch.manual_seed(0)  # why\n\n\nunused = 1\n"
     path = tmp_path / "ops.py"
     path.write_text(f'"""Doc."""\nfrom __future__ import annotations; import a\n{rest}')
@@ -480,7 +472,7 @@ def test_whole_file_is_its_source_without_the_future(tmp_path: Path) -> None:
     assert taken.future == ("annotations",)
 
 
-def test_definitions_are_empty_when_no_operator_is_registered(tmp_path: Path) -> None:
+def test_slice_is_empty_if_no_operator_is_registered(tmp_path: Path) -> None:
     source = "from __future__ import annotations\nimport torch\n" + OTHER
     assert cut(tmp_path, source) == Definitions("", False, "", ())
 
@@ -488,17 +480,17 @@ def test_definitions_are_empty_when_no_operator_is_registered(tmp_path: Path) ->
 # --- files that cannot be read
 
 
-def test_definitions_raise_when_the_file_does_not_parse(tmp_path: Path) -> None:
+def test_slice_raises_if_the_file_does_not_parse(tmp_path: Path) -> None:
     with pytest.raises(SyntaxError):
         cut(tmp_path, "def mix(:\n")
 
 
-def test_definitions_raise_when_there_is_no_file(tmp_path: Path) -> None:
+def test_slice_raises_if_the_file_is_missing(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         slice_file(tmp_path / "missing.py", ["mylib::mix"])
 
 
-def test_definitions_read_the_encoding_that_the_file_declares(tmp_path: Path) -> None:
+def test_slice_honors_the_declared_encoding(tmp_path: Path) -> None:
     path = tmp_path / "ops.py"
     mix = MIX.replace("return x", 'return "é"')
     path.write_bytes(f"# coding: latin-1\n{mix}".encode("latin-1"))
@@ -604,7 +596,7 @@ class FakeOperator:
         self.torch.kernels[self.name, "autograd"] = function
 
 
-def answers(
+def kernel_results(
     source: str, operators: tuple[str, ...], patch: pytest.MonkeyPatch
 ) -> dict[tuple[str, str], object]:
     """Run ``source``, then everything that it registered for ``operators``."""
@@ -617,7 +609,7 @@ def answers(
 
 @pytest.mark.parametrize("sample", SAMPLES)
 @pytest.mark.parametrize("operators", [("mylib::a",), ("mylib::b",)])
-def test_definitions_run_and_register_what_the_file_registers(
+def test_slice_registers_the_same_kernels_as_the_file(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     sample: str,
@@ -627,9 +619,9 @@ def test_definitions_run_and_register_what_the_file_registers(
     taken = cut(tmp_path, source, *operators)
     assert not taken.whole
     assert len(taken.text) < len(dedent(source))
-    expected = answers(source, operators, monkeypatch)
+    expected = kernel_results(source, operators, monkeypatch)
     assert expected
-    assert answers(taken.text, operators, monkeypatch) == expected
+    assert kernel_results(taken.text, operators, monkeypatch) == expected
 
 
 # --- a user's Triton kernels
@@ -683,7 +675,7 @@ def plain_mix(x):
 """
 
 
-def test_definitions_take_kernels_with_all_that_they_call_and_are_tuned_by(
+def test_slice_keeps_triton_kernels_with_their_dependencies(
     tmp_path: Path,
 ) -> None:
     taken = cut(tmp_path, KERNELS)

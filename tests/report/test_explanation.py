@@ -35,7 +35,7 @@ import torch
 """
 
 
-def test_cause_stands_in_the_header_and_is_told_once() -> None:
+def test_cause_is_in_the_header_once_and_replaceable() -> None:
     first = set_cause(SCRIPT, ["A roll.", "Index 15 of size 12, " * 8])
     assert first.count("# Cause:   A roll.\n#          Index 15") == 1
     assert first.replace("\n", "").count("# Seen on: torch") == 1
@@ -47,7 +47,7 @@ def test_cause_stands_in_the_header_and_is_told_once() -> None:
     assert set_cause(again, []) == SCRIPT
 
 
-def test_lie_that_the_cause_tells_is_no_warning_as_well() -> None:
+def test_mismatch_in_the_cause_is_not_repeated_as_a_warning() -> None:
     head, _, rest = SCRIPT.partition("\n")
     lie = "# Warning (input program): fake-kernel mismatch: mix (my.mix.default)\n"
     lie += "#          has strides [192, 1, 12], but its fake kernel declares\n"
@@ -66,7 +66,7 @@ def test_lie_that_the_cause_tells_is_no_warning_as_well() -> None:
     assert told == set_cause(f"{head}\n{other}#\n#\n{rest}", ["It lies."])
 
 
-def test_header_fits_on_a_screen_whatever_is_known_of_the_cause() -> None:
+def test_header_with_a_long_cause_fits_on_a_screen() -> None:
     told = set_cause(SCRIPT, [f"Sentence {n} of some length, " * 5 for n in range(12)])
     header = [*takewhile(lambda row: row.startswith("#"), told.splitlines())]
     assert len(header) <= 24
@@ -78,7 +78,7 @@ def test_header_fits_on_a_screen_whatever_is_known_of_the_cause() -> None:
     )
 
 
-def test_kernel_of_a_long_name_is_short_in_what_is_said_and_nowhere_else() -> None:
+def test_long_kernel_name_is_shortened_only_in_displayed_text() -> None:
     name = f"cpp_fused_{'add_mul_' * 20}7"
     said = f"aten.add.Tensor in kernel {name} is wrong."
     known = Explanation(cause=(said,), values=WrongValue(kernel=name))
@@ -92,7 +92,7 @@ def test_kernel_of_a_long_name_is_short_in_what_is_said_and_nowhere_else() -> No
     assert known.cause == (said,)  # explain.json has it whole, to be searched for
 
 
-def test_name_of_a_file_is_not_broken_in_the_header() -> None:
+def test_file_name_is_not_wrapped_in_the_header() -> None:
     file = f"explain/sources/{'abcd' * 15}.kernel.cpp"
     assert f" {file}:" in set_cause(SCRIPT, (f"Line 7 of {file}: `x`.",))
 
@@ -101,7 +101,7 @@ def test_cause_names_no_folder() -> None:
     assert "/home" not in set_cause(SCRIPT, ["line 3 of /home/me/model.py"])
 
 
-def test_lines_are_few_whatever_is_known() -> None:
+def test_explanation_is_limited_in_lines() -> None:
     left = tuple(Operator(f"n{i}", "aten.relu.default", f"m.py:{i}") for i in range(40))
     unknown = tuple(f"why {i}" for i in range(40))
     known = Explanation(cause=("It is so.",) * 8, operators=left, unknown=unknown)
@@ -111,7 +111,7 @@ def test_lines_are_few_whatever_is_known() -> None:
     assert any("more in explain.json" in line for line in lines)
 
 
-def test_what_is_not_known_is_told_whatever_is() -> None:
+def test_unknown_line_is_kept_in_a_full_explanation() -> None:
     left = tuple(Operator(f"n{i}", "aten.relu.default", f"m.py:{i}") for i in range(40))
     decided = Decisions(
         left_out=tuple(
@@ -133,9 +133,7 @@ def test_what_is_not_known_is_told_whatever_is() -> None:
     assert (len(lines), lines[-1]) == (LINES, "unknown:  why")
 
 
-def test_what_a_probe_could_not_tell_does_not_read_as_if_the_cause_were_unknown() -> (
-    None
-):
+def test_failed_probe_does_not_make_a_settled_cause_look_unknown() -> None:
     mix = Operator("mix", "my.mix.default")
     crashed = "which kernel is wrong: crash in run: SIGSEGV"
     lie = OperatorMismatch(mix, "it has a fake kernel that promises less")
@@ -150,7 +148,7 @@ def test_what_a_probe_could_not_tell_does_not_read_as_if_the_cause_were_unknown(
     assert "Not determined" in render_page(Run("m.pt2", explanation=open_yet))
 
 
-def test_cause_is_settled_where_one_operator_is_at_fault_and_it_is_known_why() -> None:
+def test_cause_is_settled_if_one_culprit_has_a_known_reason() -> None:
     mix, add = Operator("mix", "my.mix.default"), Operator("add", "aten.add.Tensor")
     chain = Chain(cause=("An index.",))
     assert Explanation(culprits=(mix,), chain=chain).is_settled
@@ -160,7 +158,7 @@ def test_cause_is_settled_where_one_operator_is_at_fault_and_it_is_known_why() -
     assert Explanation(values=WrongValue(missized="s0 * 2")).is_settled
 
 
-def test_sentence_that_a_decision_stands_for_is_told_below() -> None:
+def test_chain_sentences_omitted_from_the_cause_are_listed_as_more() -> None:
     chain = Chain(cause=("An index.", "The size is dim 0 of ids.", "It is roll's."))
     cause = ("An index.", "It is roll's.", "Goes away.")
     lines = explanation_lines(Explanation(cause=cause, chain=chain), FAILURE)
@@ -169,7 +167,7 @@ def test_sentence_that_a_decision_stands_for_is_told_below() -> None:
     assert explanation_lines(blamed, FAILURE) == ("cause:    Another lies.",)
 
 
-def test_line_at_fault_is_told_once() -> None:
+def test_line_at_fault_is_printed_once() -> None:
     chain = Chain(code=(CodeLine(7, "  x = no(y);", at_fault=True),))
     assert explanation_lines(
         Explanation(cause=("It dies.",), chain=chain), FAILURE
@@ -184,7 +182,7 @@ def test_line_at_fault_is_told_once() -> None:
     assert len(explanation_lines(known, FAILURE)) == 1
 
 
-def test_each_flag_is_told_with_what_it_has_changed() -> None:
+def test_flags_are_listed_by_outcome() -> None:
     rows = (
         Row("", "", Outcome.SAME),
         Row("A=1", "", Outcome.SAME),
@@ -207,7 +205,7 @@ def test_each_flag_is_told_with_what_it_has_changed() -> None:
     assert explanation_lines(Explanation(guide=Guide(rows[:1])), FAILURE) == ()
 
 
-def test_calls_from_one_line_are_told_once() -> None:
+def test_calls_from_one_source_line_are_printed_once() -> None:
     left = [Operator(name, "aten.relu.default", "m.py:1") for name in ("n", "n_1")]
     left.insert(1, Operator("t", "aten.tanh.default", "m.py:2"))
     assert explanation_lines(Explanation(operators=tuple(left)), FAILURE) == (
@@ -216,7 +214,7 @@ def test_calls_from_one_line_are_told_once() -> None:
     )
 
 
-def test_operator_without_a_known_place_has_no_line() -> None:
+def test_operator_without_a_source_location_has_no_line() -> None:
     assert (
         explanation_lines(
             Explanation(operators=(Operator("n", "aten.relu.default"),)), FAILURE

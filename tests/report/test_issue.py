@@ -111,12 +111,12 @@ def text_of(facts: IssueFacts = FACTS, explanation: Explanation = EXPLAINED) -> 
     return issue_text(facts, explanation, SCRIPT, "PyTorch version: 2.13.0")
 
 
-def test_issue_reads_as_recorded() -> None:
+def test_issue_matches_the_golden_file() -> None:
     """Read it in one go, and record it again where it is to change."""
     assert text_of() == GOLDEN.read_text()
 
 
-def test_name_of_a_kernel_is_whole() -> None:
+def test_kernel_name_is_not_shortened_in_an_issue() -> None:
     """A reader looks for it in the generated code."""
     kernel = "cpp_fused_add_cat_hypot_mul_native_layer_norm_sigmoid_split_5"
     cause = (f"{GUILTY} in kernel {kernel} is wrong.",)
@@ -124,7 +124,7 @@ def test_name_of_a_kernel_is_whole() -> None:
     assert f"in kernel `{kernel}` is wrong." in text
 
 
-def test_issue_of_inputs_that_were_not_compiled_for_says_so_first() -> None:
+def test_issue_warns_first_if_inputs_differ_from_the_compiled_ones() -> None:
     said = "The program was compiled for other inputs: x has strides [1, 2]."
     found = replace(EXPLAINED, inputs=said, cause=(said,), culprits=())
     first = text_of(explanation=found).split("\n\n")[1]
@@ -132,7 +132,7 @@ def test_issue_of_inputs_that_were_not_compiled_for_says_so_first() -> None:
     assert "Check the inputs first" not in text_of()
 
 
-def test_issue_has_the_parts_of_pytorchs_form() -> None:
+def test_issue_has_the_sections_of_the_pytorch_form() -> None:
     text = text_of()
     heads = [line for line in text.splitlines() if line.startswith("#")]
     assert heads[1:] == ["### 🐛 Describe the bug", "### Error logs", "### Versions"]
@@ -149,14 +149,14 @@ def test_issue_has_the_parts_of_pytorchs_form() -> None:
     assert text.rstrip().endswith(".)")
 
 
-def test_nothing_of_the_model_or_the_machine_is_in_an_issue_beside_its_code() -> None:
+def test_issue_text_omits_names_of_the_model_and_machine() -> None:
     text = text_of()
     for word in ("model.py", "decoder.attention", "/home/me", "/tmp/", "decoder.pt2"):
         assert word not in text, word
     assert "torch/testing/_comparison.py" in text
 
 
-def test_lines_of_the_log_are_those_of_the_code_that_is_quoted() -> None:
+def test_log_line_numbers_match_the_quoted_script() -> None:
     above = SCRIPT.partition("import torch")[0].count("\n")
     assert f'File "repro.py", line {20 - above}, in <module>' in text_of()
 
@@ -165,7 +165,7 @@ def test_lines_of_the_log_are_those_of_the_code_that_is_quoted() -> None:
     ("above", "code", "line"),
     [(3, "", 17), (1, "", 19), (1, "a = 1\n" * 9_000, 22), (3, "a = 1\n" * 9_000, 20)],
 )
-def test_lines_of_the_log_are_those_of_the_script_when_it_ran(
+def test_log_line_numbers_match_the_script_as_it_ran(
     above: int, code: str, line: int
 ) -> None:
     """A cause is told in its header later; too long to be quoted, it is attached."""
@@ -176,7 +176,7 @@ def test_lines_of_the_log_are_those_of_the_script_when_it_ran(
     assert IssueFacts.from_line(facts.to_line()) == facts
 
 
-def test_size_that_is_worked_out_wrongly_is_no_operators_fault() -> None:
+def test_title_of_a_miscomputed_size_names_no_operator() -> None:
     shape = "output 0: shape torch.Size([22, 1]), eager gives torch.Size([25, 1])"
     missized = replace(EXPLAINED, values=WrongValue(missized="3*s0 is 3 too small"))
     title = title_of(replace(FACTS, message=shape), missized, Traits(dynamic=True))
@@ -186,7 +186,7 @@ def test_size_that_is_worked_out_wrongly_is_no_operators_fault() -> None:
     )
 
 
-def test_title_may_be_given() -> None:
+def test_given_title_is_used() -> None:
     text = issue_text(FACTS, EXPLAINED, SCRIPT, "", "int8 bmm is int64")
     assert text.startswith("# int8 bmm is int64\n")
 
@@ -198,14 +198,14 @@ def test_title_may_be_given() -> None:
         (replace(FACTS, runs=0, failed=0), "has not been run"),
     ],
 )
-def test_issue_that_is_not_verified_says_so_first(facts: IssueFacts, said: str) -> None:
+def test_unverified_issue_starts_with_a_warning(facts: IssueFacts, said: str) -> None:
     top = text_of(facts).partition("###")[0]
     assert "Not verified" in top
     assert said in top
     assert "Not verified" not in text_of()
 
 
-def test_what_is_not_known_is_told() -> None:
+def test_issue_lists_facts_that_are_not_determined() -> None:
     known = text_of()
     assert "Whether every operator of" not in known
     assert "PyTorch versions other than 2.13.0" in known
@@ -218,7 +218,7 @@ def test_what_is_not_known_is_told() -> None:
 
 @pytest.mark.parametrize("settled", [True, False])
 @pytest.mark.parametrize("own", [True, False])
-def test_what_could_not_be_told_of_the_cause_is_told_as_elsewhere(
+def test_issue_and_terminal_list_the_same_undetermined_facts(
     settled: bool, own: bool
 ) -> None:
     """One list: that of the terminal and the page."""
@@ -235,7 +235,7 @@ def test_what_could_not_be_told_of_the_cause_is_told_as_elsewhere(
     assert all(text in shown for text in untold)
 
 
-def test_what_was_not_asked_of_the_result_is_not_known() -> None:
+def test_unqueried_simplifications_are_listed_as_not_determined() -> None:
     why = "not asked: minutes are short"
     claims = {"operators": "1-minimal", "sizes": why, "values": "kept", "dtypes": why}
     record = replace(RECORD, search=replace(RECORD.search, kinds=claims))
@@ -246,7 +246,7 @@ def test_what_was_not_asked_of_the_result_is_not_known() -> None:
     assert "smaller or simpler" not in text_of(stopped)
 
 
-def test_cause_that_only_says_the_error_again_is_no_cause() -> None:
+def test_cause_that_only_repeats_the_error_is_omitted() -> None:
     said = "ValueError: no place for five."
     facts = replace(FACTS, kind=Kind.EXCEPTION, stage=Stage.RUN, message=said)
     halted = StopPoint((GUILTY,), "the run", message=said)
@@ -255,7 +255,7 @@ def test_cause_that_only_says_the_error_again_is_no_cause() -> None:
     assert "- The root cause." in text
 
 
-def test_cause_is_told_without_what_the_issue_says_anyway() -> None:
+def test_cause_omits_text_already_in_the_issue() -> None:
     said = "'no_such' was not declared in this scope"
     facts = replace(FACTS, kind=Kind.COMPILE_ERROR, stage=Stage.COMPILE, message=said)
     code = (CodeLine(13, "x = no_such(y);", at_fault=True),)
@@ -270,7 +270,7 @@ def test_cause_is_told_without_what_the_issue_says_anyway() -> None:
     assert text.count("no_such(y)") == 1
 
 
-def test_what_the_search_alone_has_shown_is_no_cause() -> None:
+def test_search_result_alone_is_no_root_cause() -> None:
     told = Explanation(cause=(format_fails_alone(GUILTY),), operators=(GUILTY,))
     text = text_of(FACTS, told)
     assert "**Root cause:**" not in text
@@ -284,21 +284,19 @@ def test_generated_code_is_quoted_with_the_line_at_fault() -> None:
     assert "```cpp\n{\n    check(i < n);  // <-- here\n```" in text
 
 
-def test_script_that_is_quoted_asks_for_no_tool_of_ours() -> None:
+def test_quoted_script_does_not_mention_shrinkfx() -> None:
     text = 'print("run it under compute-sanitizer or `shrinkfx --verify`")\n'
     assert quote_script(text) == 'print("run it under compute-sanitizer")\n'
 
 
-def test_code_of_triton_is_quoted_as_python() -> None:
+def test_triton_code_is_quoted_as_python() -> None:
     code = (CodeLine(1, "    x = i"), CodeLine(2, "    tl.load(x)", at_fault=True))
     halted = StopPoint((), "compiling", "ptxas", code=code)
     text = text_of(FACTS, replace(EXPLAINED, compile_error=halted))
     assert "```python\nx = i\ntl.load(x)  # <-- here\n```" in text
 
 
-def test_finding_of_the_interpreter_is_told_without_the_interpreters_own_frames() -> (
-    None
-):
+def test_interpreter_finding_is_logged_without_interpreter_frames() -> None:
     said = "interpreter: illegal memory access: of 4 bytes at `tl.load(x)`"
     log = f"""\
 Traceback (most recent call last):
@@ -324,7 +322,7 @@ shrinkfx.worker.interpreter.findings.Report: {said}
     assert "The failure needs `X`, which" in text_of(replace(facts, interpreted=""))
 
 
-def test_check_of_inputs_is_said_once() -> None:
+def test_input_check_variable_is_not_listed_for_check_inputs() -> None:
     checks = "AOTI_RUNTIME_CHECK_INPUTS"
     facts = replace(FACTS, kind=Kind.CHECK_INPUTS, environment=(checks,))
     assert "The failure needs" not in text_of(facts)
@@ -332,7 +330,7 @@ def test_check_of_inputs_is_said_once() -> None:
     assert "The failure needs `X`, which the script sets." in text_of(both)
 
 
-def test_decisions_of_the_compiler_are_told_once_in_other_words() -> None:
+def test_compiler_decisions_are_stated_once() -> None:
     left = SkippedPart(Subsystem.LOWERINGS, 2, 9, "aten.bmm.default", alone=True)
     switching = OptionSearch(tried=32)
     known = Decisions(switching, (left,))
@@ -353,7 +351,7 @@ def test_decisions_of_the_compiler_are_told_once_in_other_words() -> None:
     assert "The failure disappears with `epilogue_fusion=False`." in text
 
 
-def test_warnings_are_told_without_options_of_the_tool() -> None:
+def test_issue_warnings_omit_command_line_options() -> None:
     warnings = (
         "with CHECK=1 the program refuses its inputs (size 25==22); the inputs may be "
         "at fault. Other inputs: --inputs FILE; to reduce the refusal: --until x",
@@ -371,7 +369,7 @@ def test_warnings_are_told_without_options_of_the_tool() -> None:
     assert "--" not in text.partition("### Error")[0]
 
 
-def test_issue_of_a_lying_operator_is_for_who_wrote_it_and_not_for_pytorch() -> None:
+def test_issue_of_a_fake_kernel_mismatch_is_for_the_operator_author() -> None:
     mix = Operator("mix", "my.mix.default", "model.py:8", "decoder")
     said = "has a fake kernel that declares f32[2], but its result is f32[3], for x[2]"
     lie = OperatorMismatch(mix, said, "/home/me/models/ops.py:12")
@@ -401,7 +399,7 @@ def test_issue_of_a_lying_operator_is_for_who_wrote_it_and_not_for_pytorch() -> 
 
 
 @pytest.mark.parametrize("what", list(VALUE_DEPENDENCIES))
-def test_author_of_an_operator_that_is_no_measure_is_told_how_that_is_seen(
+def test_issue_of_an_inconsistent_operator_explains_how_to_check_it(
     what: Misbehavior,
 ) -> None:
     mix = Operator("mix", "mine.mix.default")
@@ -420,7 +418,7 @@ def test_author_of_an_operator_that_is_no_measure_is_told_how_that_is_seen(
     assert "opcheck" not in text
 
 
-def test_author_is_told_what_is_declared_what_is_given_and_three_versions() -> None:
+def test_issue_for_the_author_has_declared_and_actual_tensor_specs() -> None:
     mix = Operator("mix", "mine.mix.default")
     declared, made = tensor("float32", 2), tensor("float32", 3)
     said = f"has a fake kernel that declares {declared}, but its result is {made}"
@@ -459,7 +457,9 @@ def test_author_is_told_what_is_declared_what_is_given_and_three_versions() -> N
 
 
 @pytest.mark.parametrize("what", ["strides", "dtype"])
-def test_author_is_told_which_opcheck_compares_strides(what: str) -> None:
+def test_strides_issue_names_the_versions_whose_opcheck_compares_them(
+    what: str,
+) -> None:
     mix = Operator("mix", "mine.mix.default")
     declared, made = tensor("float32", 4, 6), tensor("float64", 4, 6)
     if what == "strides":
@@ -471,7 +471,7 @@ def test_author_is_told_which_opcheck_compares_strides(what: str) -> None:
     assert ("not in 2.11" in text) is (what == "strides")
 
 
-def test_issue_of_an_undeclared_write_is_for_who_wrote_the_operator() -> None:
+def test_issue_of_an_undeclared_write_is_for_the_operator_author() -> None:
     mix = Operator("mix", "my.mix.default")
     values = WrongValue(
         culprits=(mix,),
@@ -491,7 +491,7 @@ def test_issue_of_an_undeclared_write_is_for_who_wrote_the_operator() -> None:
     assert text_of(FACTS, found).startswith("# [AOTInductor] ")
 
 
-def test_lie_of_an_operator_of_pytorchs_own_is_an_issue_for_pytorch() -> None:
+def test_fake_kernel_mismatch_of_an_aten_operator_is_for_pytorch() -> None:
     own = Operator("bmm", "aten.bmm.default")
     lie = OperatorMismatch(own, "is torch.int8[2]", in_original=True)
     found = Explanation(cause=(lie.sentence,), culprits=(own,), mismatches=(lie,))
@@ -507,7 +507,9 @@ OWN = CustomCompilerCode(
 """What a preload of the user's has put into the compiler."""
 
 
-def with_own(fails_without: bool | None, *, anonymous: bool = False) -> IssueFacts:
+def facts_with_own_code(
+    fails_without: bool | None, *, anonymous: bool = False
+) -> IssueFacts:
     carried = PreloadBundle(in_compiler=OWN)
     written = replace(
         RECORD.verified.written, carried=carried, fails_without_own=fails_without
@@ -516,10 +518,10 @@ def with_own(fails_without: bool | None, *, anonymous: bool = False) -> IssueFac
     return facts_of(replace(RECORD, verified=verified), anonymous=anonymous)
 
 
-def test_issue_that_takes_code_in_the_compiler_is_for_who_wrote_that() -> None:
+def test_issue_that_needs_custom_inductor_code_is_for_its_author() -> None:
     said = format_disappears_without(OWN)
     found = replace(EXPLAINED, cause=(said, *EXPLAINED.cause))
-    title, top, rest = text_of(with_own(False), found).split("\n\n", 2)
+    title, top, rest = text_of(facts_with_own_code(False), found).split("\n\n", 2)
     assert title == (
         "# [AOTInductor] wrong dtype of aten.bmm with a custom "
         "post_grad_custom_post_pass from passes.py: int64 instead of int8"
@@ -530,7 +532,7 @@ def test_issue_that_takes_code_in_the_compiler_is_for_who_wrote_that() -> None:
     assert said not in rest
     assert "`aten.bmm` in kernel `cpp_fused_bmm_0` is wrong." in rest
     assert "- Whether the bug is in the custom Inductor code" in rest
-    anonymous = text_of(with_own(False, anonymous=True), found)
+    anonymous = text_of(facts_with_own_code(False, anonymous=True), found)
     assert "passes.py" not in anonymous
     assert "post_grad_custom_post_pass" in anonymous
 
@@ -550,15 +552,15 @@ Current thread 0x00007f17f1459b80 (most recent call first):
 HANGS = Signature(Kind.HANG, Stage.COMPILE, "", "did not end within the time limit")
 
 
-def that_stops(seen: Signature, *, anonymous: bool = False) -> IssueFacts:
+def stop_facts(seen: Signature, *, anonymous: bool = False) -> IssueFacts:
     """State a failure whose stack has a pass of the user's own in it."""
     verified = replace(RECORD.verified, log=DUMP)
     record = replace(RECORD, failure=Failure(seen, seen), verified=verified)
     return facts_of(record, anonymous=anonymous)
 
 
-def test_issue_of_a_hang_in_a_users_own_code_is_for_who_wrote_that() -> None:
-    title, top, rest = text_of(that_stops(HANGS)).split("\n\n", 2)
+def test_issue_of_a_hang_in_user_code_is_for_its_author() -> None:
+    title, top, rest = text_of(stop_facts(HANGS)).split("\n\n", 2)
     assert title == "# passes.py:settle hangs while AOTInductor compiles aten.bmm"
     assert "**Do not file this with PyTorch as it is.**" in top
     said = "The compiler hangs in `passes.py:settle`, which is not part of PyTorch."
@@ -567,16 +569,16 @@ def test_issue_of_a_hang_in_a_users_own_code_is_for_who_wrote_that() -> None:
     assert "**Expected:** The compilation finishes." in rest
 
 
-def test_what_the_address_says_of_a_hang_is_not_said_again() -> None:
-    facts = that_stops(HANGS)
+def test_hang_sentence_is_not_repeated_as_root_cause() -> None:
+    facts = stop_facts(HANGS)
     said = format_stops_in_function(Kind.HANG, facts.inside)
     rest = text_of(facts, replace(EXPLAINED, cause=(said,))).split("\n\n", 2)[2]
     assert said not in rest
     assert "**Root cause:**" not in rest
 
 
-def test_name_of_a_users_function_is_left_out_where_names_are() -> None:
-    title, top, _ = text_of(that_stops(HANGS, anonymous=True)).split("\n\n", 2)
+def test_anonymous_issue_omits_the_user_function_name() -> None:
+    title, top, _ = text_of(stop_facts(HANGS, anonymous=True)).split("\n\n", 2)
     assert (
         title == "# Code of a preload module hangs while AOTInductor compiles aten.bmm"
     )
@@ -584,9 +586,9 @@ def test_name_of_a_users_function_is_left_out_where_names_are() -> None:
     assert said in top
 
 
-def test_crash_in_a_users_own_code_is_told_as_one() -> None:
+def test_issue_of_a_crash_in_user_code_names_the_function() -> None:
     dies = Signature(Kind.CRASH, Stage.COMPILE, "SIGSEGV", "SIGSEGV")
-    title, top, _ = text_of(that_stops(dies)).split("\n\n", 2)
+    title, top, _ = text_of(stop_facts(dies)).split("\n\n", 2)
     assert title == "# passes.py:settle crashes while AOTInductor compiles aten.bmm"
     assert "The compiler crashes in `passes.py:settle`" in top
 
@@ -594,9 +596,11 @@ def test_crash_in_a_users_own_code_is_told_as_one() -> None:
 @pytest.mark.parametrize(
     "seen", [replace(HANGS, stage=Stage.RUN), replace(HANGS, kind=Kind.COMPILE_ERROR)]
 )
-def test_what_does_not_stop_the_compiler_is_none_of_that(seen: Signature) -> None:
-    assert not that_stops(seen).inside
-    assert "do not file" not in text_of(that_stops(seen))
+def test_other_failures_are_not_attributed_to_user_code_on_the_stack(
+    seen: Signature,
+) -> None:
+    assert not stop_facts(seen).inside
+    assert "do not file" not in text_of(stop_facts(seen))
 
 
 TWICE = "InductorError: AssertionError: both a fallback and a decomp for "
@@ -627,23 +631,23 @@ TWICE = "InductorError: AssertionError: both a fallback and a decomp for "
         ),
     ],
 )
-def test_title_leaves_out_a_part_before_it_is_cut(
+def test_title_drops_optional_parts_before_truncation(
     own: bool | None, error: str, title: str, *, anonymous: bool
 ) -> None:
-    facts = with_own(own, anonymous=anonymous)
+    facts = facts_with_own_code(own, anonymous=anonymous)
     facts = replace(facts, kind=Kind.COMPILE_ERROR, message=error)
     assert title_of(facts, EXPLAINED, Traits(dtype="float16", dynamic=True)) == title
 
 
-def test_sentence_on_a_preload_begins_as_one() -> None:
+def test_sentence_about_a_preload_starts_properly() -> None:
     assert format_disappears_without(OWN, anonymous=True).startswith(
         "A preload module sets "
     )
     assert format_disappears_without(OWN).startswith("passes.py sets ")
 
 
-def test_code_in_the_compiler_that_may_not_matter_is_told_of_and_no_more() -> None:
-    text = text_of(with_own(None))
+def test_custom_inductor_code_of_unknown_effect_is_only_mentioned() -> None:
+    text = text_of(facts_with_own_code(None))
     assert text.startswith("# [AOTInductor] wrong dtype of aten.bmm")
     assert "do not file" not in text
     said = "The script registers custom Inductor code: `passes.py` sets `post_grad_"
@@ -676,7 +680,7 @@ def test_code_in_the_compiler_that_may_not_matter_is_told_of_and_no_more() -> No
         ),
     ],
 )
-def test_what_code_does_to_the_compiler_is_said_by_its_places(
+def test_custom_code_is_described_by_the_places_it_changes(
     places: list[str], said: str
 ) -> None:
     assert (
@@ -685,7 +689,7 @@ def test_what_code_does_to_the_compiler_is_said_by_its_places(
     )
 
 
-def test_code_of_several_files_is_told_of_in_the_plural() -> None:
+def test_custom_code_of_several_files_is_described_in_the_plural() -> None:
     places = ("m lowerings: a.a.default", "torch._inductor.config x.y")
     found = CustomCompilerCode(places, ("a.py", "b.py", "c.py"))
     said = "a.py, b.py and 1 more set x.y and register a lowering of a.a"
@@ -695,7 +699,7 @@ def test_code_of_several_files_is_told_of_in_the_plural() -> None:
     )
 
 
-def test_code_that_no_file_has_put_there_is_told_of_by_where_it_is() -> None:
+def test_custom_code_not_set_by_a_file_is_described_by_its_module() -> None:
     places = ("m decompositions: a.a.default", "torch._inductor.config x.y")
     found = CustomCompilerCode(places, ("my.passes",), only_defined=True)
     assert format_disappears_without(found) == (
@@ -715,7 +719,7 @@ def test_script_that_is_too_long_or_needs_files_is_attached() -> None:
     assert len(long) < 65_536
 
 
-def test_facts_are_read_back_as_they_were_noted() -> None:
+def test_issue_facts_round_trip() -> None:
     facts = facts_of(
         replace(RECORD, conditions=Conditions(inductor={"max_autotune": True}))
     )
@@ -727,7 +731,7 @@ KINDS = [kind for kind in Kind if kind is not Kind.CHECK]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_each_kind_has_a_title_and_a_sentence(kind: Kind) -> None:
+def test_each_failure_kind_has_a_title_and_a_sentence(kind: Kind) -> None:
     said = "RuntimeError: it `does` not do"
     facts = replace(FACTS, kind=kind, stage=Stage.RUN, message=said)
     title = title_of(facts, EXPLAINED, Traits())
@@ -748,7 +752,7 @@ def test_each_kind_has_a_title_and_a_sentence(kind: Kind) -> None:
         ("failing = (torch.randn((2,)), 3)", Traits()),
     ],
 )
-def test_dtype_and_dynamic_sizes_are_told(given: str, traits: Traits) -> None:
+def test_issue_mentions_dtype_and_dynamic_shapes(given: str, traits: Traits) -> None:
     assert traits_of(given, dynamic=traits.dynamic) == traits
     size = ProgramSize(1, dynamic_dims=2 if traits.dynamic else 0)
     record = replace(RECORD, programs=replace(RECORD.programs, after=size))
@@ -779,7 +783,9 @@ class Repro(torch.nn.Module):
         ("made", ""),
     ],
 )
-def test_what_is_written_in_place_is_told(operand: str, writes: str) -> None:
+def test_issue_names_the_kind_of_tensor_written_in_place(
+    operand: str, writes: str
+) -> None:
     said = "ValueError: no place"
     facts = replace(
         FACTS, kind=Kind.EXCEPTION, stage=Stage.RUN, message=said, writes=True
@@ -794,7 +800,7 @@ def test_what_is_written_in_place_is_told(operand: str, writes: str) -> None:
 # --- what is quoted
 
 
-def test_code_is_quoted_without_header_and_places() -> None:
+def test_script_is_quoted_without_header_and_source_locations() -> None:
     code = quote_script(SCRIPT)
     assert code.startswith("import torch\n")
     assert "model.py" not in code
@@ -816,11 +822,11 @@ def test_code_is_quoted_without_header_and_places() -> None:
         ("usercopy/swapgs barriers", "usercopy/swapgs barriers"),
     ],
 )
-def test_paths_and_hosts_go(said: str, plain: str) -> None:
+def test_paths_and_host_names_are_stripped(said: str, plain: str) -> None:
     assert strip_paths(said, ("gpu-17.acme.com", "gpu-17")) == plain
 
 
-def test_versions_are_those_of_collect_env_less_what_is_nobodys_business() -> None:
+def test_collect_env_versions_omit_private_details() -> None:
     said = Collected(
         "PyTorch version: 2.13.0\nPython platform: Linux-6.8.0-acme-prod-x86_64-with-"
         "glibc2.36\ncuDNN version: Probably one of the following:\n"
@@ -837,7 +843,7 @@ def test_versions_are_those_of_collect_env_less_what_is_nobodys_business() -> No
     ]
 
 
-def test_error_log_begins_with_the_script() -> None:
+def test_error_log_begins_with_the_script_frame() -> None:
     log = error_log(LOG, "repro.py")
     assert log.splitlines()[:2] == [
         "Traceback (most recent call last):",
@@ -870,7 +876,7 @@ Extension modules: numpy._core._multiarray_umath (total: 40)
 """
 
 
-def test_error_log_has_no_name_of_a_file_that_only_this_run_had() -> None:
+def test_error_log_replaces_hashed_file_names() -> None:
     file = "csxmdr3at2nbnlu3tvmuwqgsopkdevhbey54wa62jfse5gtjrn6g"
     log = (
         f'/tmp/a/sx/{file}.kernel.cpp:13:24: error: no\n  File "/tmp/{file}.py", line 3'
@@ -881,7 +887,7 @@ def test_error_log_has_no_name_of_a_file_that_only_this_run_had() -> None:
     ]
 
 
-def test_error_log_of_a_death_is_where_it_was_and_no_warnings() -> None:
+def test_error_log_of_a_crash_has_its_stack_and_no_warnings() -> None:
     assert error_log(WARNED + DIED, "repro.py", above=3).splitlines() == [
         "Fatal Python error: Segmentation fault",
         "",
@@ -913,7 +919,7 @@ In file included from /opt/torch/include/vec512.h:10,
 """
 
 
-def test_error_log_of_a_compiler_is_its_error_and_no_warnings() -> None:
+def test_error_log_of_a_compile_error_has_no_warnings() -> None:
     log = error_log(WARNED_BY_GCC, "repro.py").splitlines()
     assert log[0] == "model.kernel.cpp: In function 'void cpp_0(const float*)':"
     assert log[1].startswith("model.kernel.cpp:13:25: error: 'no_such' was not")
@@ -924,7 +930,7 @@ def test_error_log_of_a_compiler_is_its_error_and_no_warnings() -> None:
 
 
 @pytest.mark.parametrize("log", [WARNED, "", WARNED + DIED])
-def test_error_log_of_a_death_names_the_signal(log: str) -> None:
+def test_error_log_of_a_crash_names_the_signal(log: str) -> None:
     crash = replace(FACTS, kind=Kind.CRASH, stage=Stage.RUN, message="SIGSEGV", log=log)
     text = text_of(crash).partition("### Error logs")[2].partition("### Versions")[0]
     assert "The process was killed by SIGSEGV." in text
@@ -935,7 +941,7 @@ def test_error_log_of_a_death_names_the_signal(log: str) -> None:
 # --- what is left of a model
 
 
-def test_what_is_left_of_a_model_is_found() -> None:
+def test_model_remains_in_the_script_are_found() -> None:
     carried = PreloadBundle(kept={"/home/me/ops.py": "cut", "torchvision": "imported"})
     left = find_model_remains(SCRIPT, carried)
     assert left == ModelRemains(
@@ -950,7 +956,7 @@ def test_what_is_left_of_a_model_is_found() -> None:
     assert "names token_ids, decoder_embed_weight, batch, mine.mix" in left.in_words()
 
 
-def test_nothing_is_left_where_all_names_are_made_up() -> None:
+def test_anonymous_script_has_no_model_remains() -> None:
     plain = (
         "# Made by: shrinkfx MODEL.pt2 --preload ... --anonymous\n\n"
         "import torch\n\n\nclass Repro(torch.nn.Module):\n"
@@ -982,7 +988,7 @@ def test_nothing_is_left_where_all_names_are_made_up() -> None:
         ("(torch.ones((640,)), [3, {'a': -777}], 0.5)", ["777"]),
     ],
 )
-def test_values_of_a_model_are_told_however_they_are_written(
+def test_specific_values_are_found_as_model_remains(
     given: str, values: list[str]
 ) -> None:
     left = find_model_remains(f"args = {given}\n", PreloadBundle())
@@ -1007,7 +1013,7 @@ def test_values_of_a_model_are_told_however_they_are_written(
         ("make secret", "shrinkfx.minify(...)"),
     ],
 )
-def test_command_without_values_keeps_what_was_really_asked(
+def test_command_values_are_stripped_but_options_are_kept(
     command: str, shown: str
 ) -> None:
     assert strip_values(command) == shown
@@ -1019,7 +1025,7 @@ ISSUES = sorted((Path(__file__).resolve().parents[2] / "repros").glob("*/ISSUE.m
 
 
 @pytest.mark.parametrize("issue", ISSUES, ids=lambda path: path.parent.name)
-def test_issues_that_are_kept_are_in_the_form_of_today(issue: Path) -> None:
+def test_kept_issues_have_the_current_form(issue: Path) -> None:
     text = issue.read_text()
     heads = [line for line in text.splitlines() if line.startswith("#")]
     assert heads[0].startswith("# [AOTInductor] ")
@@ -1030,11 +1036,11 @@ def test_issues_that_are_kept_are_in_the_form_of_today(issue: Path) -> None:
     assert quote_script(script) == script
 
 
-def test_three_issues_are_kept() -> None:
+def test_at_least_three_issues_are_kept() -> None:
     assert len(ISSUES) >= 3
 
 
-def test_gpu_of_the_run_is_among_the_versions() -> None:
+def test_gpu_is_listed_among_the_versions() -> None:
     of_gpu = ("GPU NVIDIA H100", "compute capability 9.0", "GPU memory 80 GiB")
     versions = ("torch 2.11.0", *of_gpu, "driver 580.95.05", "g++ 12.2.0")
     said = with_gpu("PyTorch version: 2.11.0", versions).splitlines()

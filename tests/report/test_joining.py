@@ -13,7 +13,7 @@ from shrinkfx.preloads.inlined_modules import CannotInlineError, inline_modules
 SCALE = "import math\nONE = 1\n\n\ndef by(x):\n    return x * math.floor(2.5) * ONE\n"
 
 
-def as_one(modules: Mapping[str, str], *first: str) -> dict[str, str]:
+def inlined(modules: Mapping[str, str], *first: str) -> dict[str, str]:
     """Join modules; those that others lie in are packages."""
     packages = {name.rpartition(".")[0] for name in modules}
     texts = {
@@ -80,10 +80,10 @@ def run(modules: Mapping[str, str], folder: Path, first: str) -> object:
         },
     ],
 )
-def test_joined_modules_do_what_they_did(
+def test_inlined_modules_behave_like_imported_ones(
     tmp_path: Path, modules: Mapping[str, str]
 ) -> None:
-    text = as_one(modules, "ops")["ops"]
+    text = inlined(modules, "ops")["ops"]
     assert "pkg" not in text
     found: dict[str, object] = {}
     exec(text, found)
@@ -91,27 +91,28 @@ def test_joined_modules_do_what_they_did(
     assert text.count("import math") <= 1
 
 
-def test_name_of_operators_that_two_modules_have_is_written_once() -> None:
+def test_equal_binding_in_two_modules_is_inlined_once() -> None:
     """Almost all that changes Inductor has it."""
     aten = "import torch\naten = torch.ops.aten\n"
     second = f"{aten}from first import A\nB = aten.relu(A)\n"
     texts = {"first": f"{aten}A = aten.cosh(1)\n", "second": second}
-    text = as_one(texts, "second")["second"]
+    text = inlined(texts, "second")["second"]
     assert text.count("aten = torch.ops.aten") == 1
     other = texts | {"first": texts["first"].replace("ops.aten", "aten")}
     with pytest.raises(CannotInlineError, match="aten is bound"):
-        as_one(other, "second")
+        inlined(other, "second")
 
 
-def test_module_that_hashes_its_own_text_is_joined() -> None:
+def test_module_that_hashes_its_own_file_is_inlined() -> None:
     """The text of a pass is then in the file that is hashed."""
     uuid = "def uuid(): return get_hash_for_files((__file__,))\n"
     assert (
-        uuid in as_one({"ops": "from p import uuid\nuuid()\n", "p": uuid}, "ops")["ops"]
+        uuid
+        in inlined({"ops": "from p import uuid\nuuid()\n", "p": uuid}, "ops")["ops"]
     )
     here = uuid.replace("get_hash", "read")
     with pytest.raises(CannotInlineError, match="looks for files in its own folder"):
-        as_one({"ops": "from p import uuid\nuuid()\n", "p": here}, "ops")
+        inlined({"ops": "from p import uuid\nuuid()\n", "p": here}, "ops")
 
 
 @pytest.mark.parametrize(
@@ -135,20 +136,20 @@ def test_module_that_hashes_its_own_text_is_joined() -> None:
         ("scale = __import__('scale')\n", "nothing imports scale"),
     ],
 )
-def test_modules_that_must_be_such_are_not_joined(ops: str, why: str) -> None:
+def test_module_that_cannot_be_inlined_raises(ops: str, why: str) -> None:
     with pytest.raises(CannotInlineError, match=why):
-        as_one({"ops": ops, "scale": SCALE}, "ops")
+        inlined({"ops": ops, "scale": SCALE}, "ops")
 
 
-def test_what_two_preloads_import_is_written_once() -> None:
+def test_module_imported_by_two_preloads_is_inlined_once() -> None:
     modules = {
         "first": "from scale import by\nA = by(1)\n",
         "second": "import first\nfrom scale import by\nB = by(2)\n",
         "scale": SCALE,
     }
-    texts = as_one(modules, "first", "second")
+    texts = inlined(modules, "first", "second")
     assert texts["second"] == "B = by(2)\n"
     assert "def by" in texts["first"]
-    other_way = as_one(modules, "second", "first")
+    other_way = inlined(modules, "second", "first")
     assert other_way["first"] == ""
     assert "A = by(1)" in other_way["second"]

@@ -77,7 +77,7 @@ def run(script: str, pasted: OpcheckLines) -> None:
         ("bound_anew", "x", "x = torch.ops.aten.cos.default(x)", ""),
     ],
 )
-def test_pasted_lines_fail_with_what_the_operator_is_blamed_for(
+def test_pasted_opcheck_lines_fail_with_the_reported_mismatch(
     wrong: str, how: str, given: str, before: str, plain: str
 ) -> None:
     made, said = LIES[wrong]
@@ -90,7 +90,7 @@ def test_pasted_lines_fail_with_what_the_operator_is_blamed_for(
         run(script, pasted)
 
 
-def test_once_an_operator_is_mended_the_script_goes_on() -> None:
+def test_script_continues_past_opcheck_for_a_fixed_operator() -> None:
     kinds = {"input": ("x", "pass"), "worked_out": ("cos", "cos = x.cos()")}
     for how, (given, before) in kinds.items():
         name = f"opcheck_mended_{how}"
@@ -127,7 +127,7 @@ model = Repro().eval()
 """
 
 
-def test_undeclared_write_is_shown_by_the_schemas_test() -> None:
+def test_undeclared_write_fails_the_schema_opcheck() -> None:
     pasted = write_opcheck("opcheck_writes.fill.default", "test_schema", WRITES)
     assert pasted is not None
     assert "(failing[0],)" in pasted.text
@@ -159,7 +159,7 @@ failing = (torch.ones(3),)
 """
 
 
-def test_script_that_carries_its_program_runs_that() -> None:
+def test_opcheck_lines_work_in_a_script_with_an_embedded_program() -> None:
     pasted = write_opcheck("opcheck_carried.double.default", "test_faketensor", CARRIES)
     assert pasted is not None
     assert pasted.below == "failing"
@@ -167,7 +167,7 @@ def test_script_that_carries_its_program_runs_that() -> None:
         run(CARRIES, pasted)
 
 
-def test_call_that_is_not_seen_gives_no_lines() -> None:
+def test_missing_operator_call_gives_no_opcheck_lines() -> None:
     given = {"name": "mine", "made": "x", "given": "x", "before": "pass"}
     script = SCRIPT.format(**given)
     assert write_opcheck("mine.other.default", "test_schema", script) is None

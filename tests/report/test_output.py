@@ -85,7 +85,7 @@ def write(
     return written, runner
 
 
-def test_seeds_are_tried_first_and_kept_if_they_fail(tmp_path: Path) -> None:
+def test_seeded_repro_is_tried_first_and_kept_if_it_fails(tmp_path: Path) -> None:
     written, runner = write(tmp_path, lambda text: True)
     assert len(runner.texts) == 1
     assert written.how == "source, seeded"
@@ -93,7 +93,7 @@ def test_seeds_are_tried_first_and_kept_if_they_fail(tmp_path: Path) -> None:
     assert not (tmp_path / DATA).exists()
 
 
-def test_exact_values_follow_where_seeds_pass(tmp_path: Path) -> None:
+def test_exact_weights_are_used_if_the_seeded_repro_passes(tmp_path: Path) -> None:
     written, runner = write(tmp_path, lambda text: 'data["weight_b"]' in text)
     assert written.how == "source, exact weights"
     assert written.fails
@@ -101,7 +101,7 @@ def test_exact_values_follow_where_seeds_pass(tmp_path: Path) -> None:
     assert len(set(runner.texts)) == len(runner.texts)
 
 
-def test_program_itself_is_embedded_where_no_source_fails(tmp_path: Path) -> None:
+def test_program_is_embedded_if_no_printed_source_fails(tmp_path: Path) -> None:
     written, _ = write(tmp_path, lambda text: "PROGRAM" in text)
     assert written.how == "the program itself"
     text = (tmp_path / "repro.py").read_text()
@@ -109,20 +109,20 @@ def test_program_itself_is_embedded_where_no_source_fails(tmp_path: Path) -> Non
     assert NoSource.PASSES in text
 
 
-def test_program_is_not_embedded_where_there_are_other_programs(tmp_path: Path) -> None:
+def test_program_is_not_embedded_if_no_embedded_form_is_allowed(tmp_path: Path) -> None:
     written, runner = write(tmp_path, lambda text: "PROGRAM" in text, embedded=())
     assert written.is_source
     assert not written.fails
     assert not any("PROGRAM" in text for text in runner.texts)
 
 
-def test_last_one_is_kept_unproven_where_none_fails(tmp_path: Path) -> None:
+def test_last_script_is_kept_if_no_script_fails(tmp_path: Path) -> None:
     written, runner = write(tmp_path, lambda text: False)
     assert not written.fails
     assert written.files[0].read_text() == runner.texts[-1]
 
 
-def test_program_that_cannot_be_printed_is_embedded_at_once(tmp_path: Path) -> None:
+def test_unprintable_program_is_embedded_at_once(tmp_path: Path) -> None:
     written, runner = write(tmp_path, lambda text: True, unprintable="a body")
     assert written.how == "the program itself"
     assert not written.is_source
@@ -130,7 +130,7 @@ def test_program_that_cannot_be_printed_is_embedded_at_once(tmp_path: Path) -> N
     assert NoSource.UNPRINTED in text
 
 
-def test_header_says_that_there_was_no_time_for_source(tmp_path: Path) -> None:
+def test_header_states_that_no_time_was_left_for_source(tmp_path: Path) -> None:
     reason = NoSource.NO_TIME
     written, runner = write(tmp_path, lambda text: True, no_source=reason)
     assert not written.is_source
@@ -139,7 +139,7 @@ def test_header_says_that_there_was_no_time_for_source(tmp_path: Path) -> None:
     assert NoSource.PASSES not in text
 
 
-def test_slice_of_a_preload_comes_before_the_whole_file(tmp_path: Path) -> None:
+def test_preload_slice_is_tried_before_the_whole_file(tmp_path: Path) -> None:
     file = tmp_path / "ops.py"
     file.write_text(SLICED)
     preloads = [Preload(file.name, file)]
@@ -149,7 +149,7 @@ def test_slice_of_a_preload_comes_before_the_whole_file(tmp_path: Path) -> None:
     assert written.how.startswith("source")
 
 
-def test_library_lies_beside_the_repro(tmp_path: Path) -> None:
+def test_library_is_copied_next_to_the_repro(tmp_path: Path) -> None:
     library = tmp_path / "build" / "ops.so"
     library.parent.mkdir()
     library.write_bytes(b"elf")
@@ -166,7 +166,7 @@ def test_installed_module_is_imported(tmp_path: Path) -> None:
     assert "import fbgemm_gpu" in runner.texts[0]
 
 
-def test_module_beside_a_preload_is_in_the_script(tmp_path: Path) -> None:
+def test_module_next_to_a_preload_is_embedded_in_the_script(tmp_path: Path) -> None:
     home = tmp_path / "code"
     home.mkdir()
     (home / "helper.py").write_text("SCALE = 2\n")
@@ -180,7 +180,7 @@ def test_module_beside_a_preload_is_in_the_script(tmp_path: Path) -> None:
     assert "# Within:  the modules helper" in runner.texts[0]
 
 
-def test_what_lies_beside_a_script_that_is_not_kept_is_removed(tmp_path: Path) -> None:
+def test_files_of_a_discarded_script_are_removed(tmp_path: Path) -> None:
     home = tmp_path / "build"
     home.mkdir()
     (home / "ops.so").write_bytes(b"elf")
@@ -198,13 +198,15 @@ def test_what_lies_beside_a_script_that_is_not_kept_is_removed(tmp_path: Path) -
     assert (home / "ops.so").exists()
 
 
-def test_folders_are_numbered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_output_folders_are_numbered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     names = [output_folder(None, Path("a/model.pt2")) for _ in range(2)]
     assert names == [Path("shrinkfx-out/model-1"), Path("shrinkfx-out/model-2")]
 
 
-def test_folders_of_runs_that_begin_at_once_are_different(
+def test_output_folders_of_concurrent_runs_differ(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -214,13 +216,13 @@ def test_folders_of_runs_that_begin_at_once_are_different(
     assert len(set(found)) == 50
 
 
-def test_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+def test_error_names_an_output_folder_that_cannot_be_created(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(UsageError, match=r"--out .*file.*: name a folder"):
         output_folder(tmp_path / "file", Path("model.pt2"))
 
 
-def test_empty_folder_is_removed_and_a_full_one_kept(tmp_path: Path) -> None:
+def test_only_an_empty_output_folder_is_removed(tmp_path: Path) -> None:
     empty, full = tmp_path / "empty", tmp_path / "full"
     empty.mkdir()
     full.mkdir()
@@ -242,13 +244,13 @@ def write_with(
     return write_smallest_repro(folder, ANSWER, told, ways, runner, asked), runner
 
 
-def test_nothing_is_asked_where_no_variable_was_set(tmp_path: Path) -> None:
+def test_no_environment_query_is_made_if_no_variable_was_set(tmp_path: Path) -> None:
     written, runner = write_with(tmp_path, {}, lambda _: True)
     assert len(runner.texts) == 1
     assert (written.environment, written.not_needed) == ({"KEPT": "1"}, ())
 
 
-def test_variables_that_change_nothing_go_at_once(tmp_path: Path) -> None:
+def test_irrelevant_variables_are_dropped_in_one_query(tmp_path: Path) -> None:
     written, runner = write_with(tmp_path, {"A": "1", "B": "2"}, lambda _: True)
     assert len(runner.texts) == 2
     assert (written.environment, written.not_needed) == ({"KEPT": "1"}, ("A", "B"))
@@ -258,7 +260,7 @@ def test_variables_that_change_nothing_go_at_once(tmp_path: Path) -> None:
     assert 'os.environ["KEPT"]' in runner.texts[1]
 
 
-def test_variable_without_which_it_passes_stays(tmp_path: Path) -> None:
+def test_variable_that_the_failure_needs_is_kept(tmp_path: Path) -> None:
     variables = {"A": "1", "B": "2", "C": "3"}
     written, runner = write_with(tmp_path, variables, lambda t: 'environ["B"]' in t)
     assert len(runner.texts) == 1 + 1 + 3
@@ -270,14 +272,14 @@ def test_variable_without_which_it_passes_stays(tmp_path: Path) -> None:
     assert '"C"' not in text
 
 
-def test_only_variable_is_asked_about_once(tmp_path: Path) -> None:
+def test_single_variable_is_queried_once(tmp_path: Path) -> None:
     written, runner = write_with(tmp_path, {"A": "1"}, lambda text: '"A"' in text)
     assert len(runner.texts) == 2
     assert written.environment == {"KEPT": "1", "A": "1"}
     assert (tmp_path / "repro.py").read_text() == runner.texts[0]
 
 
-def test_variables_are_asked_about_in_the_form_that_fails(tmp_path: Path) -> None:
+def test_variables_are_queried_in_the_failing_repro_form(tmp_path: Path) -> None:
     exact = 'data["weight_b"]'
     written, _ = write_with(tmp_path, {"A": "1"}, lambda text: exact in text)
     assert written.how == "source, exact weights"
@@ -286,7 +288,7 @@ def test_variables_are_asked_about_in_the_form_that_fails(tmp_path: Path) -> Non
     assert (tmp_path / DATA) in written.files
 
 
-def test_nothing_more_is_asked_of_what_does_not_fail(tmp_path: Path) -> None:
+def test_variables_are_not_queried_if_no_script_fails(tmp_path: Path) -> None:
     written, runner = write_with(tmp_path, {"A": "1"}, lambda _: False)
     assert len(set(runner.texts)) == len(runner.texts)
     assert written.environment == {"KEPT": "1", "A": "1"}
@@ -306,7 +308,7 @@ assert "größe" in (Path(sys.argv[1]) / "repro.py").read_text(encoding="utf-8")
 """
 
 
-def test_repro_is_utf_8_wherever_it_is_written(tmp_path: Path) -> None:
+def test_repro_is_utf_8_in_an_ascii_locale(tmp_path: Path) -> None:
     """In a process whose locale has no such letters."""
     here = Path(__file__).parent
     path = os.pathsep.join(map(str, (here.parents[1], here.parent, here)))
@@ -321,7 +323,7 @@ def test_repro_is_utf_8_wherever_it_is_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("unprintable", ["", "a loop"])
-def test_surest_script_has_exact_values_or_the_program(
+def test_surest_script_has_exact_values_or_an_embedded_program(
     tmp_path: Path, unprintable: str
 ) -> None:
     (tmp_path / "minimal.pt2").write_bytes(b"program")
@@ -339,7 +341,7 @@ def test_surest_script_has_exact_values_or_the_program(
     ("needs_own", "rate", "expected"),
     [(True, 1.0, False), (False, 1.0, None), (True, 0.5, None)],
 )
-def test_repro_is_tried_without_own_code_in_the_compiler_first(
+def test_repro_is_tried_first_without_custom_inductor_code(
     tmp_path: Path, needs_own: bool, rate: float, expected: bool | None
 ) -> None:
     """What a flaky repro does not show is not known not to fail."""

@@ -85,7 +85,7 @@ def _text(out: Path) -> str:
 # --- the page
 
 
-def test_page_tells_what_was_found(text: str) -> None:
+def test_page_shows_the_findings(text: str) -> None:
     for told in (
         "index out of bounds: 0 &lt;= tmp1 &lt; 12L",
         "was reduced from 62 operators to 2",
@@ -98,7 +98,7 @@ def test_page_tells_what_was_found(text: str) -> None:
         assert told in text, told
 
 
-def test_checks_are_counted_once_and_by_one_word(out: Path, text: str) -> None:
+def test_page_states_the_total_of_checks(out: Path, text: str) -> None:
     total = json.loads((out / "summary.json").read_text())["checks"]["total"]
     rows = text.count("<tr data-row=")
     assert "question" not in text.partition("<script")[0]
@@ -106,7 +106,7 @@ def test_checks_are_counted_once_and_by_one_word(out: Path, text: str) -> None:
     assert ("to confirm" in text) is (rows > total)
 
 
-def test_one_check_that_confirms_is_told_from_those_of_the_search() -> None:
+def test_confirming_check_is_counted_apart_from_the_search() -> None:
     asked = Check(
         1, 0.0, "drop", "program", "fast", "ab", 3, frozenset(), Outcome.PASSED, "", 1
     )
@@ -117,7 +117,9 @@ def test_one_check_that_confirms_is_told_from_those_of_the_search() -> None:
 
 
 @pytest.mark.parametrize("module", ["", "layers.0"])
-def test_modules_have_a_column_where_there_are_any(tmp_path: Path, module: str) -> None:
+def test_module_column_is_shown_if_operators_have_modules(
+    tmp_path: Path, module: str
+) -> None:
     out = searched(tmp_path / "out", transformer(1))
     left = Operator("roll", "aten.roll.default", "model.py:14", module)
     (out / "explain.json").write_text(Explanation(operators=(left,)).to_line())
@@ -126,7 +128,7 @@ def test_modules_have_a_column_where_there_are_any(tmp_path: Path, module: str) 
     assert ("<td>layers.0</td>" in text) is bool(module)
 
 
-def test_page_needs_nothing_but_itself(text: str) -> None:
+def test_page_loads_no_external_resources(text: str) -> None:
     found = Elements(text)
     assert not {"img", "iframe", "object", "embed"} & {*found.tags}
     told = [value for name, value in found.attributes if name in ("src", "href")]
@@ -135,7 +137,7 @@ def test_page_needs_nothing_but_itself(text: str) -> None:
     assert "@import" not in text
 
 
-def test_page_runs_its_own_script_only(text: str) -> None:
+def test_content_policy_allows_only_the_script_of_the_page(text: str) -> None:
     found = Elements(text)
     data, script = found.scripts
     json.loads(data)
@@ -147,7 +149,7 @@ def test_page_runs_its_own_script_only(text: str) -> None:
     assert not [name for name, _ in found.attributes if name.startswith("on")]
 
 
-def test_names_from_files_of_others_are_text_and_nothing_else(tmp_path: Path) -> None:
+def test_markup_in_names_is_escaped(tmp_path: Path) -> None:
     plain = transformer(1)
     nodes = [replace(plain.node(name), scope=EVIL, source=EVIL) for name in plain.graph]
     out = explained(searched(tmp_path / "out", Skeleton(nodes, plain.outputs), EVIL))
@@ -164,13 +166,13 @@ def test_names_from_files_of_others_are_text_and_nothing_else(tmp_path: Path) ->
     assert not [name for name, _ in found.attributes if name.startswith("on")]
 
 
-def test_page_of_what_is_not_known_says_so() -> None:
+def test_page_of_an_empty_run_states_that_no_result_is_known() -> None:
     text = render_page(Run("model.pt2"))
     assert "no result is written yet" in text
     assert "The cause is not determined" in text
 
 
-def test_lie_that_the_cause_tells_is_not_warned_of_above_it() -> None:
+def test_page_does_not_warn_of_a_mismatch_that_is_the_cause() -> None:
     mix = Operator("mix", "my.mix.default")
     found = Explanation(
         culprits=(mix,),
@@ -187,7 +189,7 @@ def test_lie_that_the_cause_tells_is_not_warned_of_above_it() -> None:
     assert "my.mix.default) has strides" not in render_page(run)
 
 
-def test_a_thousand_nodes_take_under_a_second_and_five_megabytes(
+def test_page_of_a_thousand_nodes_is_fast_and_small(
     tmp_path: Path,
 ) -> None:
     out = explained(searched(tmp_path / "out", transformer(35)))
@@ -197,7 +199,7 @@ def test_a_thousand_nodes_take_under_a_second_and_five_megabytes(
     assert path.stat().st_size < 1_000_000
 
 
-def test_explanation_of_an_older_version_is_read_as_far_as_it_goes(out: Path) -> None:
+def test_incomplete_or_broken_explanation_file_is_tolerated(out: Path) -> None:
     path = out / "explain.json"
     before = path.read_text()
     told = json.loads(before)
@@ -222,7 +224,7 @@ def names_in(drawing: Drawing) -> list[str]:
     return [box.label for box in drawing.boxes]
 
 
-def test_what_is_left_is_lit_and_what_is_at_fault_marked() -> None:
+def test_kept_operators_are_lit_and_the_culprit_is_marked() -> None:
     parts = parts_of(chain("x", "relu", "tanh", "exp"), {"tanh", "exp"}, {"exp"})
     lights = {part.name: part.light for part in parts}
     assert lights == {
@@ -237,12 +239,12 @@ def test_what_is_left_is_lit_and_what_is_at_fault_marked() -> None:
     assert len(drawing.lit) == 2  # to exp, and from it to what is returned
 
 
-def test_a_small_program_is_not_folded() -> None:
+def test_small_program_is_not_folded() -> None:
     items = fold(parts_of(chain("x", *(f"relu_{i}" for i in range(20))), ()))
     assert not any(isinstance(item, Fold) for item in items)
 
 
-def test_a_large_program_is_folded_by_its_modules() -> None:
+def test_large_program_is_folded_by_module() -> None:
     drawing = draw(parts_of(transformer(20), {"roll"}), "before")
     assert {"layers.0", "layers.19", "aten.roll"} <= {*names_in(drawing)}
     assert len(drawing.boxes) <= MOST + 2
@@ -251,14 +253,14 @@ def test_a_large_program_is_folded_by_its_modules() -> None:
     assert "aten.split.Tensor" in names_in(first)
 
 
-def test_what_has_no_modules_is_folded_by_runs() -> None:
+def test_large_program_without_modules_is_folded_by_runs() -> None:
     drawing = draw(parts_of(chain("x", *(f"f_{i}" for i in range(500))), ()), "before")
     assert len(drawing.boxes) <= MOST + 2
     assert sum(each.of for each in drawing.inside) == 500
     assert all(len(each.boxes) <= MOST for each in drawing.inside)
 
 
-def test_folds_are_runs_and_lines_lead_down() -> None:
+def test_folds_are_disjoint_runs_in_order() -> None:
     def go_through(drawing: Drawing) -> None:
         spans = [box.span for box in drawing.boxes if box.span[1]]
         assert all(a[1] <= b[0] for a, b in itertools.pairwise(spans))
@@ -271,14 +273,14 @@ def test_folds_are_runs_and_lines_lead_down() -> None:
     go_through(draw(parts_of(transformer(40), {"roll"}), "before"))
 
 
-def test_folds_that_hold_what_is_left_are_opened_first() -> None:
+def test_folds_with_kept_operators_are_opened_first() -> None:
     parts = parts_of(transformer(40), {"gelu_7"})
     drawing = draw(parts, "before")
     assert "aten.gelu" in names_in(drawing)
     assert len(drawing.boxes) <= MOST * 3 // 2 + 2
 
 
-def test_boxes_stand_below_what_they_read_and_none_on_another() -> None:
+def test_boxes_are_below_their_operands_without_overlap() -> None:
     edges = [(0, 2), (1, 2), (2, 3), (0, 3), (3, 5), (0, 5), (4, 5)]
     laid = lay_out(7, edges)
     assert all(laid.places[a][1] < laid.places[b][1] for a, b in edges)
@@ -290,14 +292,14 @@ def test_boxes_stand_below_what_they_read_and_none_on_another() -> None:
         assert heights == [*range(int(heights[0]), int(heights[-1]) + 1)]
 
 
-def test_lines_take_less_room_than_boxes() -> None:
+def test_edges_take_less_room_than_boxes() -> None:
     """Five long lines pass a chain, which igraph lays out in a column each."""
     chained = [(n, n + 1) for n in range(7)]
     laid = lay_out(8, sorted([*chained, *((n, 7) for n in range(5))]))
     assert laid.columns < 3
 
 
-def test_box_stands_below_the_middle_of_what_it_reads() -> None:
+def test_box_is_centered_below_its_operands() -> None:
     laid = lay_out(3, [(0, 2), (1, 2)])
     assert [x for x, _ in laid.places] == [0.0, 1.0, 0.5]
 
@@ -310,7 +312,7 @@ def test_box_stands_below_the_middle_of_what_it_reads() -> None:
         )
     )
 )
-def test_no_box_is_laid_upon_another(program: tuple[int, set[tuple[int, int]]]) -> None:
+def test_boxes_never_overlap(program: tuple[int, set[tuple[int, int]]]) -> None:
     boxes, pairs = program
     laid = lay_out(boxes, sorted((a, b) for a, b in pairs if a < b))
     rows: dict[float, list[float]] = {}
@@ -322,18 +324,18 @@ def test_no_box_is_laid_upon_another(program: tuple[int, set[tuple[int, int]]]) 
         assert all(b - a > 1 - 1e-6 for a, b in itertools.pairwise(row))
 
 
-def test_nothing_is_laid_out_as_nothing() -> None:
+def test_layout_of_an_empty_graph_is_empty() -> None:
     assert lay_out(0, []).places == ()
 
 
-def test_a_candidate_is_drawn_with_what_it_is_fed() -> None:
+def test_candidate_is_drawn_with_its_inputs() -> None:
     candidate = whole(chain("x", "relu", "tanh", "exp"))
     left = replace(candidate, keep=frozenset({"tanh"})).normalised()
     reads = {part.name: part.reads for part in parts_of_candidate(left)}
     assert reads == {"relu": (), "tanh": ("relu",), "output": ("tanh",)}
 
 
-def test_a_listing_is_drawn_by_its_statements() -> None:
+def test_printed_program_is_drawn_by_statement() -> None:
     some = listing("a = torch.ops.aten.relu.default(x)\nreturn (a,)")
     parts = parts_of_listing(some, {"a"})
     assert [part.name for part in parts][-2:] == ["a", "output"]
@@ -358,7 +360,7 @@ def check(
     return Check(*asked, outcome, "", 1.0, is_by_catch=caught)
 
 
-def test_steps_are_what_became_the_smallest() -> None:
+def test_steps_are_checks_that_became_the_smallest_candidate() -> None:
     checks = [
         check(1, 10, digest="a"),
         check(2, 10, strategy="source", digest="a"),
@@ -374,7 +376,7 @@ def test_steps_are_what_became_the_smallest() -> None:
 
 
 @pytest.mark.parametrize("over", ["checks", "seconds"])
-def test_each_check_is_drawn_in_its_lane_and_within_the_picture(over: str) -> None:
+def test_each_check_is_drawn_in_its_lane_and_within_the_chart(over: str) -> None:
     checks = [check(1, 10), check(2, 4, Outcome.DIFFERENT), check(3, 0, None, "other")]
     drawn = draw_search_chart(checks, 20, find_steps(checks), over)
     assert [lane.name for lane in drawn.lanes] == ["drop_nodes", "other"]
@@ -385,12 +387,12 @@ def test_each_check_is_drawn_in_its_lane_and_within_the_picture(over: str) -> No
 
 
 @pytest.mark.parametrize("count", [0, 1, 3])
-def test_course_of_few_checks_can_be_drawn(count: int) -> None:
+def test_chart_of_few_checks_can_be_drawn(count: int) -> None:
     checks = [check(i + 1, 1) for i in range(count)]
     assert len(draw_search_chart(checks, 1, frozenset(), "seconds").dots) == count
 
 
-def test_what_is_left_is_drawn_by_the_names_of_its_repro() -> None:
+def test_reduced_program_is_drawn_with_the_names_of_its_repro() -> None:
     program = listing(
         "n0 = torch.ops.aten.relu.default(features_table_weight)\nreturn n0",
         features_table_weight=ROWS,
@@ -409,7 +411,7 @@ def test_what_is_left_is_drawn_by_the_names_of_its_repro() -> None:
     )
 
 
-def test_ranges_say_in_few_letters_which_numbers() -> None:
+def test_ranges_are_abbreviated() -> None:
     assert ranges([7, 0, 1, 2, 3]) == "0-3,7"
     assert ranges([]) == ""
 
@@ -417,7 +419,7 @@ def test_ranges_say_in_few_letters_which_numbers() -> None:
 # --- the cause
 
 
-def test_guilty_source_is_the_file_that_the_quoted_lines_are_of() -> None:
+def test_failing_source_is_the_file_with_the_quoted_lines() -> None:
     lines = KERNEL.splitlines()
     code = tuple(CodeLine(i, lines[i - 1].strip(), i == 6) for i in (5, 6, 7))
     known = Explanation(chain=Chain(code=code))
@@ -431,7 +433,7 @@ def test_guilty_source_is_the_file_that_the_quoted_lines_are_of() -> None:
     assert alone.counted_in == "the kernel source"
 
 
-def test_lines_are_found_in_the_kernels_own_file_and_in_that_kernel() -> None:
+def test_line_at_fault_is_found_within_its_kernel() -> None:
     code = (CodeLine(2, "    x = no()", at_fault=True),)
     known = Explanation(chain=Chain(kernel="k_1", code=code))
     text = "def k_0(x):\n    x = no()\n\ndef k_1(x):\n    x = no()\n"
@@ -450,7 +452,7 @@ def test_kernel_without_a_line_at_fault_is_found_by_its_name() -> None:
     assert find_failing_source(Explanation(), files) is None
 
 
-def test_links_tell_a_wrong_value_and_a_compiler_that_stops() -> None:
+def test_links_describe_a_wrong_value_or_a_compile_error() -> None:
     wrong = Wrong(wrong=3, of=8, first=(0, 1), got="1", expected="2")
     values = WrongValue(wrong=wrong, kernel="k", launch=2, launches=3, value="buf1")
     told = [link.what for link in list_links(Explanation(values=values))]
@@ -460,13 +462,13 @@ def test_links_tell_a_wrong_value_and_a_compiler_that_stops() -> None:
     assert told == ["stopped at", "raised in"]
 
 
-def test_summary_of_an_older_version_is_read_as_far_as_it_goes() -> None:
+def test_summary_of_another_version_is_read_partially() -> None:
     told = Summary.from_json({"operators": {"before": 3, "after": 1}, "is_new": 1})
     assert told.sizes["operators"].after == 1
     assert told.cpu_seconds == {}
 
 
-def test_statements_that_are_too_wide_side_by_side_are_cut_and_told_in_full() -> None:
+def test_wide_statements_are_truncated_with_a_full_tooltip() -> None:
     code = "a_name_as_long_as_export_makes_them = torch.ops.aten.index_select(x, 0, y)"
     two = [Part(name, code, code, ()) for name in "ab"]
     both = Part("c", code, code, ("a", "b"))
@@ -488,7 +490,7 @@ def test_statements_that_are_too_wide_side_by_side_are_cut_and_told_in_full() ->
         ("mul", "mul \u2026 mul"),
     ],
 )
-def test_fold_of_a_run_is_told_by_both_its_ends(label: str, shown: str) -> None:
+def test_fold_of_a_run_is_labelled_by_both_ends(label: str, shown: str) -> None:
     """And not by the end of a text: ``...Tensor ... user``."""
     names = [f"n{number}" for number in range(300)]
     reads = [(), *((name,) for name in names)]

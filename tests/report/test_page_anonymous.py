@@ -139,14 +139,14 @@ def found_in(text: str) -> list[str]:
     return [name for name in PLANTED if name in text]
 
 
-def test_page_of_an_anonymous_run_has_no_name_of_the_model(out: Path) -> None:
+def test_anonymous_page_has_no_model_names(out: Path) -> None:
     path = report_folder(out, ignore_event)
     text = path.read_text()
     assert found_in(text) == []
     assert path.read_text() == report_folder(out, ignore_event).read_text()
 
 
-def test_what_was_planted_is_on_the_page_of_any_other_run(out: Path) -> None:
+def test_page_that_is_not_anonymous_has_the_model_names(out: Path) -> None:
     with closing(Journal(out / "journal.sqlite")) as journal:
         run = journal.fact("run")["options"]
         journal.note("run", {"options": {**run, "anonymous": False}})
@@ -154,7 +154,7 @@ def test_what_was_planted_is_on_the_page_of_any_other_run(out: Path) -> None:
     assert found_in(text) == [*PLANTED]
 
 
-def test_anonymous_page_still_tells_of_the_run(out: Path) -> None:
+def test_anonymous_page_still_describes_the_run(out: Path) -> None:
     text = report_folder(out, ignore_event).read_text()
     for told in (
         "The program was reduced from",
@@ -173,7 +173,7 @@ def test_anonymous_page_still_tells_of_the_run(out: Path) -> None:
     assert text.count("<tr data-row=") > 5
 
 
-def test_line_at_fault_keeps_its_number_where_comments_go(out: Path) -> None:
+def test_line_at_fault_keeps_its_number_without_comments(out: Path) -> None:
     text = report_folder(out, ignore_event).read_text()
     number = re.search(r'class="at-fault"><i>(\d+)</i><code>\s*AOTI_TORCH_CHECK', text)
     kernel = (out / "explain" / "sources" / SOURCE).read_text().splitlines()
@@ -181,7 +181,7 @@ def test_line_at_fault_keeps_its_number_where_comments_go(out: Path) -> None:
     assert "AOTI_TORCH_CHECK" in kernel[int(number[1]) - 1]
 
 
-def test_repro_that_holds_the_program_itself_is_not_on_an_anonymous_page(
+def test_anonymous_page_omits_a_repro_with_an_embedded_program(
     out: Path,
 ) -> None:
     (out / "repro.py").write_text("# assert in run\nprogram = load('d29iYmxl')\n")
@@ -191,7 +191,7 @@ def test_repro_that_holds_the_program_itself_is_not_on_an_anonymous_page(
     assert "d29iYmxl" not in report_folder(out, ignore_event).read_text()
 
 
-def test_result_has_the_names_of_its_repro(out: Path) -> None:
+def test_result_is_drawn_with_the_names_of_its_repro(out: Path) -> None:
     with closing(Journal(out / "journal.sqlite")) as journal:
         result = journal.fact("result")
         fed = "tanh"  # what the result is given: it was cut there
@@ -218,7 +218,7 @@ import torch
 """That a model has parts called ``out``, ``time`` and ``hush`` changes none of it."""
 
 
-def test_page_shows_the_text_of_the_repro() -> None:
+def test_repro_words_equal_to_module_names_are_not_replaced() -> None:
     scopes = {"a": "out.0", "b": "time", "c": "hush"}
     calls = {
         name: operator("x", target="aten.add.Tensor", scope=scope)
@@ -228,7 +228,7 @@ def test_page_shows_the_text_of_the_repro() -> None:
     assert anonymize_run(run, {}, ["passes", "quux"]).repro == HEADER
 
 
-def test_name_in_the_failures_words_is_on_no_page() -> None:
+def test_input_name_in_the_failure_message_is_replaced() -> None:
     program = skeleton({"dosage_ids": "", "add": operator("dosage_ids")})
     script = HEADER.replace("index out", "dosage_ids is out")
     shown = anonymize_run(Run("unet.pt2", program=program, repro=script), {}, []).repro
@@ -263,7 +263,7 @@ def names(*, files: tuple[str, ...] = (), **nodes: str | Node) -> Skeleton:
         ("--decoder and --serve.py stay", "--decoder and --serve.py stay"),
     ],
 )
-def test_words_are_replaced_whole(text: str, shown: str) -> None:
+def test_names_are_replaced_as_whole_words(text: str, shown: str) -> None:
     program = skeleton(
         {
             "tokens": "",
@@ -284,7 +284,7 @@ def test_words_are_replaced_whole(text: str, shown: str) -> None:
     )
 
 
-def test_nothing_is_renamed_where_nothing_is_known() -> None:
+def test_names_are_kept_without_a_program() -> None:
     new = choose_new_names(None, None, None, {}, [])
     assert new.replaced("dosage_ids") == "dosage_ids"
     assert dict(new.nodes) == {}

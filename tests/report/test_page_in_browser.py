@@ -96,7 +96,7 @@ def opened(
 
 
 @pytest.mark.parametrize(("width", "scheme"), SCREENS)
-def test_page_fits_its_window_and_the_console_is_silent(
+def test_page_fits_its_window_without_console_errors(
     browser: Browser,
     report: Path,
     errors: list[str],
@@ -129,7 +129,7 @@ WORDS_IN_TWO = """() => [...document.querySelectorAll("td")].flatMap(cell => {
 })"""
 
 
-def test_narrow_page_breaks_no_word_and_covers_and_cuts_nothing(
+def test_narrow_page_has_no_broken_words_or_overlap(
     browser: Browser, report: Path, errors: list[str]
 ) -> None:
     page = opened(browser, report, errors, 400)
@@ -144,7 +144,7 @@ def test_narrow_page_breaks_no_word_and_covers_and_cuts_nothing(
     assert above["y"] + above["height"] <= below["y"]
 
 
-def test_narrow_table_of_checks_shows_why_a_row_is_high(
+def test_narrow_table_has_tall_rows_only_for_visible_notes(
     browser: Browser, report: Path, errors: list[str]
 ) -> None:
     page = opened(browser, report, errors, 400)
@@ -162,7 +162,7 @@ def test_narrow_table_of_checks_shows_why_a_row_is_high(
         assert page.get_by_role("button", name=head, exact=True).is_visible(), head
 
 
-def beside(branches: int, needle: int) -> Skeleton:
+def parallel_branches(branches: int, needle: int) -> Skeleton:
     """Build branches that lie side by side, and what is left in one of them."""
     nodes: dict[str, str | Node] = {}
     for number in range(branches):
@@ -196,7 +196,7 @@ WHERE = """frame => {
         (16, 15, 1280, True),
     ],
 )
-def test_drawing_opens_at_its_left_unless_what_is_left_is_not_seen_there(
+def test_drawing_is_scrolled_to_make_kept_operators_visible(
     browser: Browser,
     tmp_path: Path,
     errors: list[str],
@@ -206,7 +206,7 @@ def test_drawing_opens_at_its_left_unless_what_is_left_is_not_seen_there(
     *,
     more: bool,
 ) -> None:
-    program = beside(branches, needle)
+    program = parallel_branches(branches, needle)
     out = explained(searched(tmp_path / "out", program))
     page = opened(browser, report_folder(out, ignore_event), errors, width)
     frame = page.locator(".before > .scroll")
@@ -224,7 +224,7 @@ def test_drawing_opens_at_its_left_unless_what_is_left_is_not_seen_there(
     assert errors == []
 
 
-def test_a_thousand_nodes_open_in_two_seconds(
+def test_page_of_a_thousand_nodes_opens_in_two_seconds(
     browser: Browser, report: Path, errors: list[str]
 ) -> None:
     best = float("inf")
@@ -241,7 +241,7 @@ def test_a_thousand_nodes_open_in_two_seconds(
 
 
 @pytest.mark.parametrize("width", [1280, 400])
-def test_page_without_names_works_as_others_do(
+def test_anonymous_page_works_in_the_browser(
     browser: Browser, tmp_path: Path, errors: list[str], width: int
 ) -> None:
     out = explained(searched(tmp_path / "out", transformer(2)))
@@ -260,7 +260,7 @@ def test_page_without_names_works_as_others_do(
     assert errors == []
 
 
-def test_button_turns_light_into_dark_and_back(
+def test_theme_button_toggles_dark_mode(
     browser: Browser, report: Path, errors: list[str]
 ) -> None:
     page = opened(browser, report, errors)
@@ -273,7 +273,7 @@ def test_button_turns_light_into_dark_and_back(
     assert errors == []
 
 
-def test_a_click_on_a_check_tells_of_it_and_lights_it_up(
+def test_click_on_a_check_shows_its_card_and_highlights_it(
     browser: Browser, report: Path, errors: list[str], tmp_path: Path
 ) -> None:
     page = opened(browser, report, errors)
@@ -300,7 +300,7 @@ def test_a_click_on_a_check_tells_of_it_and_lights_it_up(
     assert errors == []
 
 
-def test_search_is_drawn_over_checks_or_over_seconds(
+def test_search_chart_switches_between_checks_and_seconds(
     browser: Browser, report: Path, errors: list[str]
 ) -> None:
     page = opened(browser, report, errors)
@@ -311,7 +311,7 @@ def test_search_is_drawn_over_checks_or_over_seconds(
     assert errors == []
 
 
-def test_a_fold_opens_by_click_and_by_key_and_closes(
+def test_fold_toggles_by_click_and_by_key(
     browser: Browser, report: Path, errors: list[str]
 ) -> None:
     page = opened(browser, report, errors)
@@ -326,7 +326,7 @@ def test_a_fold_opens_by_click_and_by_key_and_closes(
     assert errors == []
 
 
-def test_table_is_sorted_by_the_column_that_is_clicked(
+def test_table_is_sorted_by_the_clicked_column(
     browser: Browser, report: Path, errors: list[str]
 ) -> None:
     page = opened(browser, report, errors)
@@ -344,7 +344,7 @@ def test_table_is_sorted_by_the_column_that_is_clicked(
     assert errors == []
 
 
-def test_names_that_are_markup_run_nothing(
+def test_markup_in_names_is_not_executed(
     browser: Browser, tmp_path: Path, errors: list[str]
 ) -> None:
     evil = "</script><img src=x onerror=console.error(1)>"

@@ -29,7 +29,7 @@ KNOWN = Explanation(
 RENAMED = {"token_ids": "x", "x": "y", "encoder_0_table": "weight"}
 
 
-def test_inputs_and_weights_of_a_cause_are_called_as_in_the_repro() -> None:
+def test_cause_uses_the_repro_names_of_inputs_and_weights() -> None:
     told = anonymize_explanation(KNOWN, RENAMED)
     assert told.cause == (
         "input x is declared [s77] and is [5].",
@@ -42,13 +42,13 @@ def test_inputs_and_weights_of_a_cause_are_called_as_in_the_repro() -> None:
     assert told.chain.code[0].text == "float weight = table[token_ids];"
 
 
-def test_what_is_not_in_the_repro_has_no_name() -> None:
+def test_inputs_missing_from_the_repro_are_unnamed() -> None:
     told = anonymize_explanation(KNOWN, {})
     assert told.cause[0] == "input is declared [s77] and is [5]."
     assert "encoder" not in json.dumps(json.loads(told.to_line()))
 
 
-def test_name_that_no_layout_has_is_changed_as_well() -> None:
+def test_name_without_a_layout_is_renamed_too() -> None:
     alone = replace(KNOWN, chain=None)
     assert (
         anonymize_explanation(alone, RENAMED).cause[0].startswith("input x is declared")
@@ -67,7 +67,7 @@ OF_A_SIZE = replace(
 )
 
 
-def test_model_is_named_once_beside_the_names_of_the_repro() -> None:
+def test_model_name_is_given_once_after_the_repro_name() -> None:
     told = use_repro_names(OF_A_SIZE, RENAMED, models_too=True)
     assert told.cause == (
         "input x (named token_ids in the input program) is read, of dim 0 of x "
@@ -82,13 +82,13 @@ def test_model_is_named_once_beside_the_names_of_the_repro() -> None:
     assert "tokens in the input program" in str(told.chain.limit.symbols[0])
 
 
-def test_strangers_are_not_told_what_the_model_calls_it() -> None:
+def test_model_names_are_omitted_unless_requested() -> None:
     told = use_repro_names(OF_A_SIZE, RENAMED, models_too=False)
     assert told.cause[1].startswith("weight weight and input ids are")
     assert "encoder" not in told.cause[1]
 
 
-def test_part_and_cause_say_the_same_sentence() -> None:
+def test_chain_and_cause_are_renamed_alike() -> None:
     part = replace(Chain(), cause=SAID[:1])
     known = Explanation(cause=SAID[:1], chain=part)
     told = use_repro_names(known, RENAMED, models_too=True)
@@ -96,12 +96,12 @@ def test_part_and_cause_say_the_same_sentence() -> None:
     assert told.cause == told.chain.cause != SAID[:1]
 
 
-def test_where_names_are_the_same_nothing_is_changed() -> None:
+def test_explanation_is_unchanged_if_names_are_equal() -> None:
     for same in ({}, {"token_ids": "token_ids"}):
         assert use_repro_names(KNOWN, same, models_too=True) == KNOWN
 
 
-def test_size_of_an_input_is_told_without_a_users_names() -> None:
+def test_input_size_is_described_without_user_names() -> None:
     told = anonymize_explanation(OF_A_SIZE, RENAMED)
     assert "of dim 0 of x (s7 = 5), dim 1 of token_ids in the input" in told.cause[0]
     assert told.chain is not None

@@ -126,7 +126,7 @@ def test_repro_does_not_import_shrinkfx() -> None:
     assert names == {"torch"}
 
 
-def test_header_is_a_comment_that_says_what_and_how() -> None:
+def test_header_comment_states_the_failure_and_how_to_run() -> None:
     head = script().partition("import torch")[0]
     assert all(not line or line.startswith("#") for line in head.splitlines())
     for words in ("mismatch", "from 90 operators to 1", "wrong very", "2.13.0"):
@@ -135,7 +135,7 @@ def test_header_is_a_comment_that_says_what_and_how() -> None:
     assert "shrinkfx model.pt2" in head
 
 
-def test_header_says_that_the_search_was_stopped() -> None:
+def test_header_states_that_the_search_was_stopped() -> None:
     assert "stopped early" not in script()
     head = script(stopped="/home/me/x: No space left on device\nlog")
     said = "# The search stopped early (x: No space left on device): a "
@@ -147,7 +147,7 @@ def test_environment_is_set_before_torch_is_imported() -> None:
     assert text.index('os.environ["CUDA_LAUNCH_BLOCKING"]') < text.index("import torch")
 
 
-def test_hash_seed_is_there_before_python_starts() -> None:
+def test_script_restarts_python_with_the_hash_seed() -> None:
     text = script(environment={"PYTHONHASHSEED": "3", "OMP_NUM_THREADS": "2"})
     assert "os.environ[\"PYTHONHASHSEED\"] = '3'" in text
     began = text.partition("import torch")[0]
@@ -171,26 +171,26 @@ def test_hash_seed_is_there_before_python_starts() -> None:
     assert same.rstrip().endswith("['some', 'words']")
 
 
-def test_inductor_options_are_stated() -> None:
+def test_inductor_options_are_in_the_script() -> None:
     assert "inductor_configs={'max_autotune': True}" in script(
         inductor={"max_autotune": True}
     )
 
 
-def test_dynamic_dims_are_stated() -> None:
+def test_dynamic_dims_are_in_the_script() -> None:
     text = script()
     assert 's0 = torch.export.Dim("s0", min=2)' in text
     assert "dynamic_shapes=({0: s0},)" in text
 
 
-def test_seeded_values_need_no_file_and_no_unpacking() -> None:
+def test_seeded_repro_needs_no_data_file() -> None:
     result = write_repro(PRINTED, about(), [], Data.SEEDED)
     assert not result.needs_data
     assert "unpack" not in result.text
     assert "torch.manual_seed(0)" in result.text
 
 
-def test_exact_values_that_are_too_long_come_from_the_file() -> None:
+def test_long_exact_values_are_read_from_the_data_file() -> None:
     result = write_repro(PRINTED, about(), [], Data.EXACT)
     assert result.needs_data
     assert 'data["weight_b"]' in result.text
@@ -198,7 +198,7 @@ def test_exact_values_that_are_too_long_come_from_the_file() -> None:
     assert "torch.tensor([[1.0" in result.text
 
 
-def test_failing_inputs_run_and_example_inputs_export() -> None:
+def test_export_uses_example_inputs_and_the_run_uses_failing_inputs() -> None:
     (one,) = PRINTED.inputs
     two_sets = replace(one, failing=Expression("torch.randn(9, 3)", ""))
     printed = replace(PRINTED, inputs=(two_sets,))
@@ -213,25 +213,25 @@ def test_wrong_results_are_compared(kind: Kind) -> None:
     assert "assert" in script(kind=kind)
 
 
-def test_nothing_is_compared_where_eager_fails_too() -> None:
+def test_outputs_are_not_compared_if_eager_fails_too() -> None:
     text = script(reference=False)
     assert "expected" not in text
     assert "assert" not in text.partition("import torch")[2]
 
 
-def test_seed_is_set_before_both_runs_when_operators_are_random() -> None:
+def test_seed_is_set_before_both_runs_if_operators_are_random() -> None:
     assert script(random=True).count("    torch.manual_seed(0)") == 2
 
 
 @pytest.mark.parametrize("failure", [None, CORRUPT])
-def test_every_line_that_can_fail_tells_its_stage(failure: Signature | None) -> None:
+def test_every_line_that_can_fail_has_a_known_stage(failure: Signature | None) -> None:
     told: dict[str, Any] = {} if failure is None else {"signature": failure}
     run = script(**told).partition("with torch.no_grad():\n")[2]
     for line in run.splitlines():
         assert any(call in line for call in STAGE_OF_CALL), line
 
 
-def test_definitions_stand_before_the_module_and_futures_on_top() -> None:
+def test_definitions_precede_the_module_and_future_imports_come_first() -> None:
     part = Definitions("def mix(x): ...\n", False, "", ("annotations",))
     text = write_repro(PRINTED, about(), [part], Data.SEEDED).text
     ast.parse(text)
@@ -243,7 +243,7 @@ def test_definitions_stand_before_the_module_and_futures_on_top() -> None:
 FAILING = {"failing": "exported.example_inputs[0]"}
 
 
-def test_embedded_program_is_carried_whole() -> None:
+def test_embedded_program_is_complete() -> None:
     program = bytes(range(256)) * 40
     text = write_embedded(program, about(), [], FAILING, NoSource.NO_TIME)
     tree = ast.parse(text)
@@ -259,7 +259,7 @@ def test_embedded_program_is_carried_whole() -> None:
     assert f"{said}program.\n" in text
 
 
-def test_embedded_program_runs_in_eager_at_sizes_outside_of_its_ranges() -> None:
+def test_embedded_program_runs_in_eager_outside_of_its_ranges() -> None:
     dim = torch.export.Dim("n", min=2, max=4)
     exported = torch.export.export(
         torch.nn.ReLU(), (torch.ones(3),), dynamic_shapes=({0: dim},)
@@ -274,7 +274,7 @@ def test_embedded_program_runs_in_eager_at_sizes_outside_of_its_ranges() -> None
     assert made["model"](*made["failing"]).shape == (9,)
 
 
-def test_header_says_what_else_may_be_the_cause() -> None:
+def test_header_warns_of_other_possible_causes() -> None:
     lie = "fake-kernel mismatch: f (lib.f.default) has strides [1], "
     lie += "but its fake kernel declares [2]"
     text = script(warnings=(lie, "eager fails too: " + "no " * 40))
@@ -285,19 +285,19 @@ def test_header_says_what_else_may_be_the_cause() -> None:
     assert "Warning" not in script()
 
 
-def test_header_says_whose_kernel_fails_and_in_which_call() -> None:
+def test_header_names_the_failing_kernel_and_call() -> None:
     kernel = Signature(Kind.IMA, Stage.RUN, operators=("aten.add", "user kernel k"))
     assert script(signature=kernel).startswith("# ima in user kernel k, under AOTInd")
     raised = Signature(Kind.EXCEPTION, Stage.RUN)
     assert "# Expect:  the error above, in call 3" in script(signature=raised, calls=3)
 
 
-def test_crash_says_that_the_process_dies() -> None:
+def test_header_of_a_crash_states_that_the_process_crashes() -> None:
     crash = Signature(Kind.CRASH, Stage.RUN, MEMORY_FAULT, "SIGSEGV")
     assert "process crashes" in script(signature=crash)
 
 
-def test_memory_is_read_and_freed_before_a_script_claims_that_it_passes() -> None:
+def test_outputs_are_read_and_freed_before_the_script_passes() -> None:
     read = "torch.testing.assert_close(actual, actual, equal_nan=True)  # touch the "
     freed = f"{read}outputs\ndel actual, compiled  # freeing detects heap corruption\n"
     for more in ({}, {"runs": 29}, {"passes": True}, {"passes": True, "runs": 29}):
@@ -307,7 +307,7 @@ def test_memory_is_read_and_freed_before_a_script_claims_that_it_passes() -> Non
     assert "del actual" not in script()
 
 
-def test_program_that_changes_its_inputs_gets_copies_and_is_compiled_first() -> None:
+def test_program_that_mutates_inputs_gets_copies_and_is_compiled_first() -> None:
     text = script(keeps_state=True)
     ast.parse(text)
     assert "import copy" in text
@@ -315,7 +315,7 @@ def test_program_that_changes_its_inputs_gets_copies_and_is_compiled_first() -> 
     assert text.index("aoti_compile_and_package") < text.index("expected = model(")
 
 
-def test_failure_of_a_later_call_is_called_for_with_eager_beside() -> None:
+def test_failure_in_a_later_call_runs_eager_and_compiled_in_a_loop() -> None:
     text = script(keeps_state=True, calls=3)
     ast.parse(text)
     loop = text.partition("    for call in range(3):\n")[2]
@@ -326,7 +326,7 @@ def test_failure_of_a_later_call_is_called_for_with_eager_beside() -> None:
     assert "assert_close(actual, expected" in text
 
 
-def test_program_that_a_command_judges_is_only_written() -> None:
+def test_script_for_a_command_check_only_saves_the_program() -> None:
     target = Signature(Kind.CHECK, Stage.RUN, "", "'./fails.sh {}' exits with status 0")
     text = script(signature=target)
     ast.parse(text)
@@ -346,7 +346,7 @@ def compared(actual: torch.Tensor, limits: tuple[tuple[float, float], ...]) -> N
 EXACT = torch.full((3,), 1000.0)
 
 
-def test_file_that_a_command_takes_beside_the_program_is_named() -> None:
+def test_header_names_the_inputs_file_of_a_command_check() -> None:
     target = Signature(Kind.CHECK, Stage.RUN, "", "'./fails.sh {} {inputs}' exits")
     assert "{inputs} is minimal_inputs.pt." in script(
         signature=target, inputs="minimal_inputs.pt"
@@ -354,7 +354,7 @@ def test_file_that_a_command_takes_beside_the_program_is_named() -> None:
     assert " is minimal_inputs.pt" not in script(signature=target)
 
 
-def test_what_eager_itself_gets_wrong_is_tolerated_in_that_output_only() -> None:
+def test_eager_error_is_tolerated_only_in_its_output() -> None:
     limits = ((1.3e-6, 1e-5), (1.3e-6, 1e-3))
     compared(EXACT + 0.002, limits)
     for wrong, chosen in ((0.5, limits), (0.002, limits[::-1]), (0.002, ())):
@@ -362,7 +362,7 @@ def test_what_eager_itself_gets_wrong_is_tolerated_in_that_output_only() -> None
             compared(EXACT + wrong, chosen)
 
 
-def test_tolerances_are_those_that_were_asked_for_to_the_digit() -> None:
+def test_tolerances_are_printed_exactly() -> None:
     assert "limits = [(0.0123, 0), (1.3e-06, 2.5e-05)]" in script(
         limits=((0.0123, 0.0), (1.3e-6, 2.5e-5))
     )
@@ -372,7 +372,7 @@ def test_tolerances_are_those_that_were_asked_for_to_the_digit() -> None:
     ("strides", "strict", "same"),
     [((1, 2), True, False), ((1, 2), False, True), ((3, 1), True, True)],
 )
-def test_strides_are_compared_where_they_were_asked_for(
+def test_strides_are_compared_if_strict(
     strides: tuple[int, int], *, strict: bool, same: bool
 ) -> None:
     text = script(strict=strict).partition("actual = compiled(*args)\n")[2]
@@ -404,7 +404,7 @@ def test_header_names_no_folder() -> None:
     assert "# in b.so: undefined" in script(signature=bad)
 
 
-def test_flaky_failure_is_run_often_and_counted() -> None:
+def test_flaky_failure_is_run_repeatedly_and_counted() -> None:
     text = script(runs=29, rate_after=0.4)
     ast.parse(text)
     assert ", in about 40% of the 29 runs;" in text
@@ -431,7 +431,7 @@ def test_failure_that_needs_guard_pages_is_run_under_a_sanitizer() -> None:
     assert "passes (3 of 3 runs). Verified with guard pages" in said
 
 
-def test_header_of_what_needs_guard_pages_fits_on_a_screen() -> None:
+def test_header_of_a_guard_page_failure_fits_on_a_screen() -> None:
     where = "0 bytes after 1024-byte region"
     report = MemoryReport("heap-buffer-overflow", "read", 64, "cpp_fused_0", 27, where)
     plain = "mismatch in compare: output 0 differs by 3.1e+38 (3 of 3 runs)"
@@ -461,7 +461,7 @@ def test_failure_on_a_gpu_is_run_under_compute_sanitizer(guard: Guard) -> None:
 
 @pytest.mark.parametrize("detail", ["", "index out of bounds", "a | b"])
 @pytest.mark.parametrize("guard", [Guard.OFF, Guard.AFTER])
-def test_failure_is_read_as_it_was_written_with_no_bar_too_many(
+def test_failure_line_round_trips_without_extra_separators(
     detail: str, guard: Guard
 ) -> None:
     failure = Signature(Kind.CRASH, Stage.RUN, detail, detail)
@@ -474,7 +474,7 @@ def test_failure_is_read_as_it_was_written_with_no_bar_too_many(
     assert read_failure(text.replace(line, older)) == (failure, Guard.OFF)
 
 
-def test_failure_that_shows_by_itself_is_just_run() -> None:
+def test_failure_that_needs_no_guard_pages_runs_plainly() -> None:
     plain = "crash in run: SIGSEGV (10 of 10 runs)"
     text = script(signature=IMA, without_guards=plain)
     assert "# Run:     python repro.py\n" in text
@@ -527,7 +527,7 @@ class AddsOne(torch.nn.Module):
         return (x + 1,)
 
 
-def test_flaky_failure_to_compile_is_compiled_until_it_fails(
+def test_flaky_compile_error_is_compiled_until_it_fails(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     text = flaky(Kind.COMPILE_ERROR, Stage.COMPILE)
@@ -538,7 +538,7 @@ def test_flaky_failure_to_compile_is_compiled_until_it_fails(
     assert "1 of 5 runs failed" in capsys.readouterr().out
 
 
-def test_flaky_failure_to_load_is_loaded_often_and_compiled_once() -> None:
+def test_flaky_load_error_is_compiled_once_and_loaded_repeatedly() -> None:
     text = flaky(Kind.LOAD_ERROR, Stage.LOAD)
     compiled, loop, loaded = map(
         text.index, ("aoti_compile_and_package", "for attempt", "aoti_load_package")
@@ -578,7 +578,7 @@ class WrongAtSecondCall(FlakyCompiler):
         return compiled
 
 
-def test_each_run_of_a_program_with_buffers_begins_with_the_first_ones(
+def test_each_run_of_a_program_starts_with_its_initial_buffers(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     text = flaky(Kind.MISMATCH, Stage.COMPARE, keeps_state=True, calls=2)
@@ -597,7 +597,7 @@ def test_each_run_of_a_program_with_buffers_begins_with_the_first_ones(
         (Kind.COMPILE_ERROR, "# Verified by compiling for sm_80 with no GPU"),
     ],
 )
-def test_header_says_what_was_seen_without_a_gpu(kind: Kind, says: str) -> None:
+def test_header_states_verification_without_a_gpu(kind: Kind, says: str) -> None:
     assert says in script(signature=Signature(kind, Stage.RUN), interpreted_for="sm_80")
     assert "GPU" not in script(signature=Signature(kind, Stage.RUN))
 
@@ -627,7 +627,7 @@ RUNS: dict[str, Any] = {"interpreted_for": "sm_90"}
         ),
     ],
 )
-def test_script_that_nothing_checks_does_not_say_that_the_bug_is_fixed(
+def test_script_does_not_claim_a_fix_if_the_failure_may_go_unnoticed(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     failure: tuple[Kind, Stage, str],
@@ -669,7 +669,7 @@ def test_script_that_nothing_checks_does_not_say_that_the_bug_is_fixed(
         ((Kind.IMA, Stage.RUN, MEMORY_FAULT), {}),
     ],
 )
-def test_script_whose_failure_shows_says_that_it_no_longer_does(
+def test_script_with_a_visible_failure_reports_that_it_no_longer_fails(
     failure: tuple[Kind, Stage, str], changes: dict[str, Any]
 ) -> None:
     text = script(signature=Signature(*failure), **changes)
@@ -678,7 +678,7 @@ def test_script_whose_failure_shows_says_that_it_no_longer_does(
     assert "# Run:     python repro.py\n" in text
 
 
-def test_header_tells_verify_whether_the_failure_was_seen_on_the_interpreter() -> None:
+def test_header_records_whether_the_failure_is_of_the_interpreter() -> None:
     assert is_of_interpreter(script(kind=Kind.IMA, **RUNS))
     assert not is_of_interpreter(script(kind=Kind.COMPILE_ERROR, **RUNS))
     assert not is_of_interpreter(script(kind=Kind.IMA))
@@ -697,20 +697,20 @@ def swept(data: Data = Data.SEEDED, *, own: str = "failing", **changes: Any) -> 
     return write_repro(changed, about(passes=True, **changes), [], data).text
 
 
-def test_what_passes_is_the_example_where_it_can_be() -> None:
+def test_passing_inputs_are_the_export_example_if_they_fit() -> None:
     text = swept()
     assert "passing = (torch.randn(2, 3),)\nfailing = (torch.randn(failing),)" in text
     assert "export(model, passing, dynamic_shapes" in text
     assert "args" not in text
 
 
-def test_what_fails_is_the_example_where_only_that_can_be() -> None:
+def test_failing_inputs_are_the_export_example_if_only_they_fit() -> None:
     text = swept(own="passing")
     assert "failing = (torch.randn(2, 3),)\npassing = (torch.randn(passing),)" in text
     assert "export(model, failing, dynamic_shapes" in text
 
 
-def test_example_stands_alone_where_neither_can_be() -> None:
+def test_export_example_is_separate_if_no_other_inputs_fit() -> None:
     text = swept(own="passing failing")
     assert "args = (torch.randn(2, 3),)\npassing = (torch.randn(passing)" in text
     assert "export(model, args, dynamic_shapes" in text
@@ -738,7 +738,7 @@ def run_swept(monkeypatch: pytest.MonkeyPatch, stand_in: WrongFor, text: str) ->
 
 
 @pytest.mark.parametrize("flaky_runs", [1, 3])
-def test_package_that_is_compiled_once_runs_what_passes_and_then_what_fails(
+def test_package_compiled_once_runs_passing_and_then_failing_inputs(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     flaky_runs: int,
@@ -752,7 +752,7 @@ def test_package_that_is_compiled_once_runs_what_passes_and_then_what_fails(
     assert capsys.readouterr().out.startswith("passes at (3,)\n")
 
 
-def test_failure_before_anything_has_passed_is_not_said_to_pass(
+def test_failure_at_the_passing_inputs_prints_no_pass(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(AssertionError, match="not close"):
@@ -760,7 +760,7 @@ def test_failure_before_anything_has_passed_is_not_said_to_pass(
     assert "passes at" not in capsys.readouterr().out
 
 
-def test_fixed_bug_passes_at_both(
+def test_fixed_bug_passes_at_passing_and_failing_inputs(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run_swept(monkeypatch, WrongFor(), swept())
@@ -768,7 +768,7 @@ def test_fixed_bug_passes_at_both(
     assert capsys.readouterr().out == said
 
 
-def test_what_passes_first_loads_its_own_buffers(
+def test_passing_and_failing_inputs_load_separate_buffers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     class Loads(FlakyCompiler):
@@ -781,19 +781,19 @@ def test_what_passes_first_loads_its_own_buffers(
     assert text.index("for inputs in") < text.index("aoti_load_package")
 
 
-def test_header_says_at_which_sizes_it_passes() -> None:
+def test_header_states_the_passing_sizes() -> None:
     assert "the script passes at the sizes of `passing`" in swept()
     assert "`passing`" not in script()
 
 
-def test_header_says_that_it_fails_where_it_must_pass() -> None:
+def test_header_states_a_failure_at_sizes_that_must_pass() -> None:
     text = script(at_passing=True)
     assert "only at the sizes that must pass (the input program passes there):" in text
     assert "`failing`" not in text
     assert "the sizes that must pass" not in swept()
 
 
-def test_embedded_program_passes_first() -> None:
+def test_embedded_program_runs_passing_inputs_first() -> None:
     runs = {"passing": "(torch.ones(3),)", "failing": "(torch.ones(4),)"}
     text = write_embedded("minimal.pt2", about(passes=True), [], runs, NoSource.PASSES)
     assert "passing = (torch.ones(3),)\nfailing = (torch.ones(4),)" in text
@@ -801,7 +801,7 @@ def test_embedded_program_passes_first() -> None:
     ast.parse(text)
 
 
-def test_repro_that_fails_by_what_lies_behind_a_result_does_not_claim_a_mend() -> None:
+def test_repro_of_a_too_small_result_does_not_claim_a_fix() -> None:
     record = about(short_results=("my.narrow.default", "my.other.default"))
     programs = replace(record.programs, targets=("my.narrow.default",))
     text = write_repro(PRINTED, replace(record, programs=programs), [], Data.SEEDED)
@@ -817,7 +817,7 @@ def test_repro_that_fails_by_what_lies_behind_a_result_does_not_claim_a_mend() -
     assert "in this run" not in text.text
 
 
-def test_header_says_that_the_failure_has_another_form_now() -> None:
+def test_header_warns_that_the_failure_changed_its_form() -> None:
     target = Signature(Kind.MISMATCH, Stage.COMPARE, "", "shapes", differs="shape")
     values = replace(target, text="output 0: 2 of 2", differs="values")
     head = script(target=target, seen=values)

@@ -182,14 +182,14 @@ WRITTEN: Mapping[str, Any] = {
 }
 
 
-def test_summary_is_what_was_found_out_under_the_keys_of_its_schema() -> None:
+def test_summary_has_the_keys_and_values_of_its_schema() -> None:
     """One of these that goes, or means something else, makes another schema."""
     read = json.loads(json.dumps(summarise(RECORD)))
     assert read.pop("by_catch") == read["other_failures"]  # the name that scripts know
     assert read == WRITTEN
 
 
-def test_summary_of_a_run_without_a_repro_or_guard_pages_has_the_same_keys() -> None:
+def test_summary_without_repro_or_guard_pages_has_the_same_keys() -> None:
     bare = RunRecord(
         Failure(TARGET, TARGET), Programs(ProgramSize(2), ProgramSize(1), cut=2)
     )
@@ -211,14 +211,14 @@ def test_summary_of_a_run_without_a_repro_or_guard_pages_has_the_same_keys() -> 
         (0, 0, "interrupted", "stopped"),
     ],
 )
-def test_status_tells_a_result_that_fails_in_each_run_from_others(
+def test_status_is_reduced_only_if_every_run_fails(
     runs: int, failed: int, stopped: str, status: str
 ) -> None:
     verified, search = VerifiedRepro(REPRO, runs, failed), Search(stopped)
     assert replace(RECORD, verified=verified, search=search).status == status
 
 
-def test_repro_warns_of_no_operator_that_is_gone() -> None:
+def test_repro_does_not_warn_of_removed_operators() -> None:
     """Of what is about none it does."""
     mix, fill, other = CAUSES.all()
     assert RECORD.warnings == (mix, other)
@@ -230,7 +230,7 @@ def test_repro_warns_of_no_operator_that_is_gone() -> None:
         assert CAUSES.restricted_to(targets).all() == left
 
 
-def test_script_that_compares_is_not_held_to_the_words_that_were_asked_for() -> None:
+def test_match_text_is_not_required_of_a_comparing_script() -> None:
     target = replace(TARGET, match="SIGSEGV")
     assert Failure(target, TARGET).of_a_script.match == "SIGSEGV"
     wrong = Signature(Kind.MISMATCH, Stage.COMPARE, match="output 0")
@@ -242,7 +242,7 @@ def different(detail: str, text: str) -> Verdict:
     return Verdict(Outcome.DIFFERENT, Observation(seen))
 
 
-def test_by_catch_is_named_once_with_its_smallest_candidate() -> None:
+def test_other_failure_is_listed_once_with_its_smallest_candidate() -> None:
     louder, other = different("a", "a of 3"), different("b", "b")
     caught = group_other_failures(
         [(THREE, other), (THREE, louder), (TWO, different("a", "a of 2"))]
@@ -258,7 +258,7 @@ def test_by_catch_is_named_once_with_its_smallest_candidate() -> None:
     )
 
 
-def test_suspects_of_one_weight_have_one_rank() -> None:
+def test_suspects_of_equal_weight_share_a_rank() -> None:
     found = [Suspect(f"add_{i}", w, "") for i, w in enumerate([0.9, 0.9, 0.5, 0.2])]
     told = rank_suspects(found)
     assert [each["rank"] for each in told] == [1, 1, 3, 4]

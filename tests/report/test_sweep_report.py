@@ -30,7 +30,7 @@ def test_table_has_a_line_for_each_failure() -> None:
     ]
 
 
-def test_long_failure_is_cut() -> None:
+def test_long_failure_is_truncated() -> None:
     texts = ("x" * 500, "x" * 61, "x" * 60)
     rows = [SweepRow("n=3", "assert", text, "n=2") for text in texts]
     shown = [line.split()[2] for line in format_sweep_table(rows).splitlines()[1:]]
@@ -45,11 +45,11 @@ def points(count: int) -> list[Point]:
     return [Point(s, "fails" if sum(s[-2:]) > most else "passes") for s in sizes]
 
 
-def test_map_is_of_the_two_symbols_that_tell_best() -> None:
+def test_map_uses_the_two_most_predictive_symbols() -> None:
     assert best_pair(points(4)) == (2, 3)
 
 
-def test_without_matplotlib_the_user_is_told_how_to_get_a_picture(
+def test_missing_matplotlib_gives_an_installation_hint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
@@ -58,7 +58,7 @@ def test_without_matplotlib_the_user_is_told_how_to_get_a_picture(
 
 
 @pytest.mark.parametrize("count", [1, 2, 4])
-def test_picture_shows_each_answer_and_marks_the_smallest_sizes(
+def test_picture_shows_each_verdict_and_marks_the_smallest_sizes(
     tmp_path: Path, count: int
 ) -> None:
     pytest.importorskip("matplotlib", reason="pip install 'shrinkfx[plot]'")

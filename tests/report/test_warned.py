@@ -14,21 +14,21 @@ HAS = f"has strides [1, 5], but its fake kernel declares {[5, 1]}"
 SAID = f"fake-kernel mismatch: mix ({MIX}) {HAS}"
 
 
-def test_calls_that_lie_alike_are_one_line() -> None:
+def test_equal_mismatches_of_several_calls_are_one_line() -> None:
     six = [LIE, *(replace(LIE, node=f"mix_{n}") for n in range(1, 6))]
     assert merge_mismatch_lines(six) == [f"{SAID} (6 calls)"]
     assert merge_mismatch_lines(six[:1]) == [SAID]
     assert merge_mismatch_lines([]) == []
 
 
-def test_calls_at_other_sizes_are_one_line_that_says_so() -> None:
+def test_mismatches_at_other_sizes_are_one_line_that_notes_it() -> None:
     other = strided("mix_1", (1, 7), (7, 1), MIX)
     assert merge_mismatch_lines([LIE, other]) == [
         f"{SAID} (2 calls, some at other sizes)"
     ]
 
 
-def test_other_lies_results_and_operators_have_lines_of_their_own() -> None:
+def test_different_mismatches_have_separate_lines() -> None:
     dtype = lie("mix_1", tensor("int64", 4, 6), operator=MIX)
     second = replace(LIE, place="[1]")
     other = replace(LIE, operator="my.fill.default")
@@ -41,7 +41,7 @@ def test_other_lies_results_and_operators_have_lines_of_their_own() -> None:
     ]
 
 
-def test_a_lie_is_still_found_by_its_operator() -> None:
+def test_merged_mismatch_is_found_by_its_operator() -> None:
     twice = OtherCauses((LIE, replace(LIE, node="mix_1")))
     told = (f"{SAID} (2 calls)",)
     assert twice.all() == told
@@ -53,7 +53,7 @@ def test_a_lie_is_still_found_by_its_operator() -> None:
     )
 
 
-def test_what_to_type_next_is_left_out_of_a_warning() -> None:
+def test_advice_is_stripped_from_a_warning() -> None:
     told = "with X=1 it fails otherwise: assert in run: my.op: 1==2; that may be why"
     more = f"{told}. To reduce that instead: --until assert --env X=1"
     assert strip_advice(more) == strip_advice(told) == told

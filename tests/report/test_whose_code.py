@@ -56,7 +56,7 @@ def acting(folder: Path, texts: Mapping[str, str], last: int = 1) -> list[Unit]:
         ),
     ],
 )
-def test_files_whose_statements_act_are_named_and_those_that_import_are_not(
+def test_only_files_with_acting_statements_are_named_as_sources(
     tmp_path: Path, texts: Mapping[str, str], sources: tuple[str, ...]
 ) -> None:
     found = find_custom_code({PLACE}, acting(tmp_path, texts))
@@ -65,7 +65,7 @@ def test_files_whose_statements_act_are_named_and_those_that_import_are_not(
 
 
 @pytest.mark.parametrize("state", [{}, {"by": "2.5"}])
-def test_file_that_shrinkfx_has_written_is_not_named(
+def test_file_written_by_shrinkfx_is_not_named_as_source(
     tmp_path: Path, state: Mapping[str, str]
 ) -> None:
     """What it sets is named by where that is defined, if that is what acts."""
@@ -88,12 +88,12 @@ def test_file_that_shrinkfx_has_written_is_not_named(
     assert find_custom_code({PLACE}, [last_one]).sources == ("my.b",)
 
 
-def test_file_that_is_gone_or_no_file_is_named_by_its_name() -> None:
+def test_missing_file_or_module_is_named_by_its_name() -> None:
     assert find_custom_code({PLACE}, [("/a/gone.py", 1, 0)]).sources == ("gone.py",)
     assert find_custom_code({PLACE}, [("my_ops", 0, 0)]).sources == ("my_ops",)
 
 
-def test_places_of_this_machine_are_left_out_of_what_shrinkfx_has_written() -> None:
+def test_local_paths_are_stripped_from_generated_files() -> None:
     text = "import sys\n\nsys.path.insert(0, '/home/me')\nimport my.b\n"
     ours = mark_as_generated(text, "imports my.b from its own folder")
     assert strip_generated_header(ours) == "\n" * 5 + "import my.b\n"

@@ -77,7 +77,7 @@ def repro(tmp_path: Path) -> Path:
         ),
     ],
 )
-def test_what_a_script_does_elsewhere_in_words(
+def test_result_of_another_interpreter_is_worded_by_its_ending(
     repro: Path, ending: Ending, fails: bool | None, text: str
 ) -> None:
     server = FakeServer(VERSION, ending)
@@ -89,7 +89,7 @@ def test_what_a_script_does_elsewhere_in_words(
     assert run.words[-4:] == ("/py", "-X", "faulthandler", "repro.py")
 
 
-def test_interpreter_without_torch_gives_no_answer(repro: Path) -> None:
+def test_interpreter_without_torch_gives_no_verdict(repro: Path) -> None:
     said = "Traceback ...\nModuleNotFoundError: No module named 'torch'\n"
     server = FakeServer(Ending("exit", 1, log=said))
     (told,) = Others(server, Limits(60, 1 << 30), [repro], None).run(["/py"])
@@ -101,7 +101,7 @@ def test_interpreter_without_torch_gives_no_answer(repro: Path) -> None:
     assert str(told).startswith("/py: cannot tell: does not import torch")
 
 
-def test_interpreters_are_found_as_a_shell_finds_them(tmp_path: Path) -> None:
+def test_interpreters_are_resolved_like_in_a_shell(tmp_path: Path) -> None:
     link = tmp_path / "python"
     link.symlink_to(sys.executable)
     assert interpreters([str(link)]) == [str(link)]
@@ -110,7 +110,7 @@ def test_interpreters_are_found_as_a_shell_finds_them(tmp_path: Path) -> None:
 
 
 @pytest.mark.torch
-def test_versions_are_told_side_by_side(
+def test_results_of_several_versions_are_printed_in_one_table(
     repro: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     other = tmp_path / "other"
@@ -132,7 +132,7 @@ def test_versions_are_told_side_by_side(
     assert (told["torch"], told["fails"]) == ("1.9.0", False)
 
 
-def test_what_cannot_be_run_elsewhere_is_refused(
+def test_across_option_is_refused_for_a_repro_that_needs_shrinkfx(
     repro: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([str(repro), "--across", sys.executable]) == 2

@@ -79,21 +79,25 @@ def _runner(worker: Worker) -> ExampleRunner:
     return ExampleRunner(context, cast(Server, worker), SPACE, SETTINGS)
 
 
-def test_program_is_compiled_once(runner: ExampleRunner, worker: Worker) -> None:
+def test_program_is_compiled_once_for_several_sizes(
+    runner: ExampleRunner, worker: Worker
+) -> None:
     assert runner.inside((3,)).answer is Answer.PASSES
     assert runner.outside((1,)).answer is Answer.PASSES
     assert worker.asked == [CompileOriginal, CheckAtSizes, CheckAtSizes]
     assert runner.compiles == 1
 
 
-def test_results_at_sizes_are_as_close_as_was_asked_for(worker: Worker) -> None:
+def test_results_at_sizes_are_compared_with_the_requested_tolerance(
+    worker: Worker,
+) -> None:
     options = Options(Path(), rtol=0.5, strict=True)
     context = RunContext(options, worker.directory, ignore_event)
     ExampleRunner(context, cast(Server, worker), SPACE, SETTINGS).inside((3,))
     assert [(told["rtol"], told["strict"]) for told in worker.told] == [(0.5, True)] * 2
 
 
-def test_package_that_went_with_its_server_is_compiled_again(
+def test_package_removed_with_its_server_is_compiled_again(
     runner: ExampleRunner, worker: Worker
 ) -> None:
     runner.inside((3,))
@@ -104,7 +108,7 @@ def test_package_that_went_with_its_server_is_compiled_again(
 
 
 @pytest.mark.parametrize("in_vain", [TIMEOUT, Ending("late", stage="compile")])
-def test_run_that_had_to_compile_for_itself_and_did_not_get_there_is_repeated(
+def test_run_is_repeated_if_its_own_compilation_did_not_finish(
     runner: ExampleRunner, worker: Worker, in_vain: Ending
 ) -> None:
     """The server died of it and was asked again, when there was no package."""
@@ -126,7 +130,7 @@ def test_run_without_an_answer_is_not_repeated(
     assert worker.asked == [CompileOriginal, CheckAtSizes]
 
 
-def test_program_that_does_not_compile_any_more_is_no_finding(
+def test_compile_failure_after_an_earlier_success_is_no_finding(
     runner: ExampleRunner, worker: Worker
 ) -> None:
     runner.inside((3,))
@@ -136,7 +140,7 @@ def test_program_that_does_not_compile_any_more_is_no_finding(
         runner.inside((4,))
 
 
-def test_program_that_does_not_compile_at_first_is_named(
+def test_initial_compile_failure_is_not_reproducible(
     runner: ExampleRunner, worker: Worker
 ) -> None:
     worker.compiled = DIED
@@ -145,7 +149,7 @@ def test_program_that_does_not_compile_at_first_is_named(
 
 
 @pytest.mark.parametrize("name", ["unchanged", "baseline"])
-def test_inputs_of_a_reduction_that_has_begun_are_not_written_anew(
+def test_inputs_are_not_rewritten_once_their_reduction_has_begun(
     runner: ExampleRunner, worker: Worker, name: str
 ) -> None:
     path = worker.directory / "failing-1.pt"

@@ -41,7 +41,7 @@ def subject_of(server: FakeServer, short: tuple[str, ...] = SHORT) -> Subject:
     return Subject(whole, size, client, TARGET, 1.0, other_causes=causes)
 
 
-def asked(
+def subject_and_server(
     ending: Ending, tmp_path: Path, listener: Listener = ignore_event, **changes: object
 ) -> tuple[Subject, FakeServer]:
     server = FakeServer(lambda _: ending)
@@ -50,10 +50,10 @@ def asked(
     return require_any_adjacent_memory(context, subject), server
 
 
-def test_checks_know_what_is_behind_where_the_failure_does_not_need_it(
+def test_adjacent_memory_is_defined_if_irrelevant_to_the_failure(
     tmp_path: Path,
 ) -> None:
-    subject, server = asked(WRONG, tmp_path)
+    subject, server = subject_and_server(WRONG, tmp_path)
     assert subject.client.options.tails == SHORT
     assert subject.short_results == ()
     (told,) = server.arguments
@@ -61,7 +61,7 @@ def test_checks_know_what_is_behind_where_the_failure_does_not_need_it(
 
 
 @pytest.mark.parametrize("ending", [PASSES, OTHERWISE])
-def test_failure_that_needs_it_is_searched_as_before_and_said_to(
+def test_dependence_on_adjacent_memory_is_reported_and_memory_left_as_is(
     tmp_path: Path, ending: Ending
 ) -> None:
     said: list[str] = []
@@ -70,7 +70,7 @@ def test_failure_that_needs_it_is_searched_as_before_and_said_to(
         if isinstance(event, NoteAdded):
             said.append(event.text)
 
-    subject, _ = asked(ending, tmp_path, listen)
+    subject, _ = subject_and_server(ending, tmp_path, listen)
     assert subject.client.options.tails == ()
     assert subject.short_results == SHORT
     assert (
@@ -79,22 +79,22 @@ def test_failure_that_needs_it_is_searched_as_before_and_said_to(
     ) in said[-1]
 
 
-def test_what_had_no_answer_tells_nothing(tmp_path: Path) -> None:
-    subject, _ = asked(KILLED, tmp_path)
+def test_query_without_an_answer_leaves_adjacent_memory_as_is(tmp_path: Path) -> None:
+    subject, _ = subject_and_server(KILLED, tmp_path)
     assert subject.client.options.tails == subject.short_results == ()
 
 
-def test_nothing_is_asked_where_no_result_is_short(tmp_path: Path) -> None:
-    subject, server = asked(WRONG, tmp_path, other_causes=SAME_BYTES)
+def test_no_query_is_made_if_no_result_is_short(tmp_path: Path) -> None:
+    subject, server = subject_and_server(WRONG, tmp_path, other_causes=SAME_BYTES)
     assert not server.arguments
     assert subject.client.options.tails == ()
 
 
-def test_nothing_is_asked_beside_guard_pages_or_while_it_is_compiled(
+def test_no_query_is_made_with_guard_pages_or_for_compile_errors(
     tmp_path: Path,
 ) -> None:
     compiling = Signature(Kind.COMPILE_ERROR, Stage.COMPILE, "", "boom")
-    assert not asked(WRONG, tmp_path, target=compiling)[1].arguments
+    assert not subject_and_server(WRONG, tmp_path, target=compiling)[1].arguments
     server = FakeServer(lambda _: WRONG)
     subject = subject_of(server).with_options(guard_pages=Guard.AFTER)
     context = RunContext(Options(Path("m.pt2")), tmp_path, ignore_event)

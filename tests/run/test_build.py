@@ -55,7 +55,7 @@ def chosen(
     return tried.subject, tried.seen, notes
 
 
-def test_failure_before_the_compiler_needs_no_compiler() -> None:
+def test_failure_before_compilation_is_searched_without_the_compiler() -> None:
     worker = FakeServer(lambda _: raised_in(Step.LOWERING))
     subject, _, _ = chosen(worker)
     assert subject is not None
@@ -64,7 +64,7 @@ def test_failure_before_the_compiler_needs_no_compiler() -> None:
 
 
 @pytest.mark.parametrize("step", [Step.WRAPPER, Step.KERNEL])
-def test_file_that_fails_is_asked_about_alone(step: Step) -> None:
+def test_failing_file_is_tested_alone(step: Step) -> None:
     worker = FakeServer(lambda _: raised_in(step))
     subject, _, _ = chosen(worker)
     assert subject is not None
@@ -72,7 +72,7 @@ def test_file_that_fails_is_asked_about_alone(step: Step) -> None:
     assert [asked.get("only") for asked in worker.arguments] == [None, step]
 
 
-def test_file_is_not_asked_about_alone_where_minutes_are_short() -> None:
+def test_failing_file_is_not_tested_alone_if_minutes_are_short() -> None:
     slow = replace(raised_in(Step.KERNEL), seconds=40.0)
     for minutes, often in ((2.0, 1), (10.0, 2), (None, 2)):
         worker = FakeServer(lambda _: slow)
@@ -82,7 +82,7 @@ def test_file_is_not_asked_about_alone_where_minutes_are_short() -> None:
         assert len(worker.asked) == often
 
 
-def test_file_is_built_with_all_others_if_alone_it_passes() -> None:
+def test_all_files_are_built_if_the_failing_file_passes_alone() -> None:
     """What g++ says only when it generates code, its syntax check does not."""
     worker = FakeServer(lambda a: PASSES if "only" in a else raised_in(Step.KERNEL))
     subject, _, _ = chosen(worker)
@@ -100,7 +100,7 @@ def test_file_is_built_with_all_others_if_alone_it_passes() -> None:
         ),
     ],
 )
-def test_other_failures_of_a_build_need_all_of_it(
+def test_other_build_failures_need_the_whole_build(
     ending: Ending, target: Signature
 ) -> None:
     subject, _, _ = chosen(FakeServer(lambda _: ending), target)
@@ -109,7 +109,7 @@ def test_other_failures_of_a_build_need_all_of_it(
     assert subject.client.options.only is None
 
 
-def test_failure_that_only_the_stock_build_shows_is_reduced_with_that() -> None:
+def test_failure_in_the_stock_build_only_is_reduced_with_the_stock_build() -> None:
     worker = FakeServer(
         lambda a: raised_in(Step.KERNEL) if "build" not in a else PASSES
     )
@@ -120,14 +120,14 @@ def test_failure_that_only_the_stock_build_shows_is_reduced_with_that() -> None:
     assert "--build stock" in note
 
 
-def test_failure_that_neither_build_shows_is_told() -> None:
+def test_failure_in_neither_build_gives_no_subject() -> None:
     subject, seen, notes = chosen(FakeServer(lambda _: PASSES))
     assert (subject, len(seen), notes) == (None, 2, [])
     subject, seen, _ = chosen(FakeServer(lambda _: PASSES), build=Build.STOCK)
     assert (subject, len(seen)) == (None, 1)
 
 
-def test_only_many_weights_of_what_is_built_fast_are_left_out() -> None:
+def test_weights_are_external_only_if_large_and_in_the_fast_build() -> None:
     def program(nbytes: int, role: Role) -> Skeleton:
         held = Node("w", role, value=FLOATS, nbytes=nbytes)
         relu = Node("relu", Role.OPERATOR, "aten.relu.default", ("w",), FLOATS, 1)

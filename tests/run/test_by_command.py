@@ -88,7 +88,7 @@ def verified(
         ([SKIPPED, LATE, LATE], (0, 0)),
     ],
 )
-def test_run_of_a_command_that_says_neither_counts_neither_way(
+def test_inconclusive_run_of_a_check_command_is_not_counted(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     runs: list[Ending],

@@ -51,7 +51,7 @@ def ways(
 
 
 @pytest.mark.parametrize("compiled", [{}, IMPORTED])
-def test_source_comes_before_the_library(
+def test_cpp_source_is_preferred_to_the_compiled_library(
     tmp_path: Path, compiled: dict[str, str]
 ) -> None:
     first, *others = ways(tmp_path, compiled)[0]
@@ -62,13 +62,13 @@ def test_source_comes_before_the_library(
     assert all("my_ops.so" in each.files for each in others)
 
 
-def test_source_that_does_otherwise_is_not_carried(tmp_path: Path) -> None:
+def test_cpp_source_with_another_effect_is_not_carried(tmp_path: Path) -> None:
     found, _ = ways(tmp_path, {"torch._inductor.lowering lowerings: aten.relu": "f"})
     assert not any(each.compiles for each in found)
     assert "my_ops.so" in found[0].files
 
 
-def test_source_is_asked_about_once(tmp_path: Path) -> None:
+def test_cpp_source_is_compiled_once(tmp_path: Path) -> None:
     """It takes longer to compile than all other questions together."""
     _, run = ways(tmp_path, IMPORTED)
     assert sum("load_inline(" in text for text in run) == 1

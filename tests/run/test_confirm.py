@@ -158,7 +158,7 @@ def raising(world: World, program: Fails, script: Script) -> World:
     return world
 
 
-def test_result_that_verifies_is_run_three_times_and_no_more(world: World) -> None:
+def test_verified_result_is_run_exactly_three_times(world: World) -> None:
     raising(world, only("n3"), only("n3"))
     verified, kept = world.verified()
     assert (verified.runs, verified.failed) == (3, 3)
@@ -166,7 +166,9 @@ def test_result_that_verifies_is_run_three_times_and_no_more(world: World) -> No
     assert len(world.scripts) == 3
 
 
-def test_search_goes_back_and_on_from_a_step_that_verifies(world: World) -> None:
+def test_search_backtracks_to_a_verified_step_and_continues_from_there(
+    world: World,
+) -> None:
     raising(world, only("n3"), only("n3", "n7"))
     verified, kept = world.verified()
     assert (verified.runs, verified.failed) == (3, 3)
@@ -182,7 +184,9 @@ def test_search_goes_back_and_on_from_a_step_that_verifies(world: World) -> None
     assert not list(world.folder.glob("draft-*"))
 
 
-def test_result_is_unverified_only_if_the_originals_repro_passes(world: World) -> None:
+def test_result_is_unverified_only_if_the_input_program_repro_passes(
+    world: World,
+) -> None:
     raising(world, only("n3"), lambda *_: False)
     verified, kept = world.verified()
     assert (verified.runs, verified.failed) == (3, 0)
@@ -191,14 +195,14 @@ def test_result_is_unverified_only_if_the_originals_repro_passes(world: World) -
     assert "from 12 operators to 1." in (world.folder / "repro.py").read_text()
 
 
-def test_original_alone_may_verify(world: World) -> None:
+def test_input_program_is_the_result_if_only_its_repro_fails(world: World) -> None:
     raising(world, only("n3"), lambda c, _: c == WHOLE)
     verified, kept = world.verified()
     assert verified.failed == 3
     assert kept.result.candidate == WHOLE
 
 
-def test_stopped_search_goes_back_but_not_on(world: World) -> None:
+def test_stopped_search_backtracks_but_does_not_continue(world: World) -> None:
     raising(world, only("n3"), only("n3", "n7"))
     verified, kept = world.verified(max_checks=4)
     assert verified.failed == 3
@@ -212,7 +216,7 @@ def silent_in(world: World, runs: set[int]) -> Script:
     return lambda *_: None if len(world.scripts) in runs else True
 
 
-def test_run_without_an_answer_does_not_send_the_search_back(world: World) -> None:
+def test_run_without_an_answer_does_not_cause_backtracking(world: World) -> None:
     """Be that one that is made again, or both of its tries."""
     for late in ({1}, {2}, {2, 3}, {3, 4}):
         world.scripts.clear()
@@ -224,7 +228,7 @@ def test_run_without_an_answer_does_not_send_the_search_back(world: World) -> No
         assert "earlier step" not in world.notes
 
 
-def test_result_of_which_no_repro_has_an_answer_is_not_verified_by_an_empty_count(
+def test_result_without_any_answered_run_is_not_verified(
     world: World,
 ) -> None:
     """A larger step's may have one: its server need not die of it."""
@@ -243,7 +247,7 @@ class Killed(Exception):
     """Stands for a kill: nothing is answered any more."""
 
 
-def test_run_killed_in_any_run_of_a_repro_goes_on_to_the_same_end(
+def test_run_killed_in_any_verification_run_resumes_to_the_same_result(
     world: World, tmp_path: Path
 ) -> None:
     raising(world, only("n3"), only("n3", "n7"))
@@ -283,7 +287,9 @@ def guarded(plain: Fails) -> Fails:
     return fails
 
 
-def test_result_fails_plainly_where_the_original_does(world: World) -> None:
+def test_result_fails_without_guard_pages_if_the_input_program_does(
+    world: World,
+) -> None:
     world.program = world.script = guarded(only("n3", "n7"))
     verified, kept = world.verified(target=OVERRUN, guarding=STEADY)
     assert verified.failed == INDEPENDENT_RUNS
@@ -295,7 +301,7 @@ def test_result_fails_plainly_where_the_original_does(world: World) -> None:
     assert world.found.without_guard_pages
 
 
-def test_result_may_need_guard_pages_where_the_original_does(world: World) -> None:
+def test_result_may_need_guard_pages_if_the_input_program_does(world: World) -> None:
     world.program = world.script = guarded(only("n3", "n7"))
     verified, kept = world.verified(target=OVERRUN, guarding=SOMETIMES)
     assert verified.failed == 3
@@ -303,7 +309,7 @@ def test_result_may_need_guard_pages_where_the_original_does(world: World) -> No
     assert kept.record.memory.guard is Guard.AFTER
 
 
-def test_script_has_to_fail_plainly_as_well(world: World) -> None:
+def test_repro_must_also_fail_without_guard_pages(world: World) -> None:
     """Beside guard pages it would: that is not what the original needs."""
     world.program = guarded(only("n3", "n7"))
     world.script = guarded(only("n3", "n7", "n9"))
@@ -313,7 +319,7 @@ def test_script_has_to_fail_plainly_as_well(world: World) -> None:
     assert {side for _, side in world.scripts} == {Guard.OFF}
 
 
-def test_guard_pages_verify_what_no_script_shows_without(world: World) -> None:
+def test_guard_pages_are_used_if_no_repro_fails_without_them(world: World) -> None:
     world.program = guarded(only("n3"))
     world.script = guarded(lambda *_: False)
     verified, kept = world.verified(target=OVERRUN, guarding=STEADY)
@@ -323,7 +329,7 @@ def test_guard_pages_verify_what_no_script_shows_without(world: World) -> None:
     assert "guard pages" in (world.folder / "repro.py").read_text()
 
 
-def test_original_that_does_not_fail_plainly_for_sure_is_searched_with_pages(
+def test_search_keeps_guard_pages_if_the_input_program_needs_them(
     world: World,
 ) -> None:
     world.program = world.script = guarded(lambda *_: False)
@@ -336,7 +342,7 @@ def test_original_that_does_not_fail_plainly_for_sure_is_searched_with_pages(
     )
 
 
-def test_only_what_fails_beside_guard_pages_is_run_without(world: World) -> None:
+def test_runs_without_guard_pages_need_a_failure_with_guard_pages(world: World) -> None:
     world.program = world.script = guarded(only("n3", "n7"))
     world.verified(target=OVERRUN, guarding=STEADY)
     plain = [c for c, side in world.compiled if side is Guard.OFF]
@@ -344,7 +350,7 @@ def test_only_what_fails_beside_guard_pages_is_run_without(world: World) -> None
     assert all(needs("n3")(candidate) for candidate in plain)
 
 
-def test_minutes_that_are_spent_on_the_way_back_leave_what_there_is(
+def test_minutes_spent_during_backtracking_leave_the_unverified_result(
     world: World,
 ) -> None:
     raising(world, only("n3"), only("n3", "n7"))
@@ -361,7 +367,7 @@ def test_minutes_that_are_spent_on_the_way_back_leave_what_there_is(
     assert world.found.stopped == "time limit reached"
 
 
-def test_minutes_that_end_before_a_repro_has_run_leave_one(world: World) -> None:
+def test_minutes_that_end_before_verification_still_leave_a_repro(world: World) -> None:
     """What is looked at before, AddressSanitizer say, may take longer than thought."""
     raising(world, only("n3"), only("n3"))
     asked = []
@@ -379,7 +385,7 @@ def test_minutes_that_end_before_a_repro_has_run_leave_one(world: World) -> None
     assert world.found.stopped == "time limit reached"
 
 
-def test_step_that_cannot_be_written_is_passed_over(world: World) -> None:
+def test_step_that_cannot_be_written_is_skipped(world: World) -> None:
     raising(world, only("n3"), only("n3", "n7"))
     unbroken = world.verified()[1].result.candidate
     world.refused = [c for c, _ in world.scripts if c.cost[0] > 1][:1]
@@ -399,7 +405,7 @@ def fails_in(world: World, script: Fails, runs: dict[tuple[str, ...], int]) -> N
     world.script = fails
 
 
-def test_step_that_verifies_is_put_in_place_and_not_run_again(world: World) -> None:
+def test_verified_step_becomes_the_result_without_another_run(world: World) -> None:
     raising(world, only("n3"), only("n3", "n7"))
     _, kept = world.verified()
     best = kept.result.candidate
@@ -411,7 +417,7 @@ def test_step_that_verifies_is_put_in_place_and_not_run_again(world: World) -> N
     assert left == {"minimal.pt2", *(f.name for f in kept.verified.written.files)}
 
 
-def test_result_stays_that_was_verified_once_where_no_other_is(
+def test_result_verified_once_is_kept_if_no_other_step_verifies(
     world: World, tmp_path: Path
 ) -> None:
     """Verified in a session that was killed then, it fails twice of three after."""
@@ -429,7 +435,7 @@ def test_result_stays_that_was_verified_once_where_no_other_is(
     assert len({c.digest for c in others}) <= 4
 
 
-def test_step_before_a_result_that_fails_no_more_in_each_run_takes_its_place(
+def test_step_replaces_a_result_whose_repro_has_become_flaky(
     world: World, tmp_path: Path
 ) -> None:
     path = tmp_path / "journal.sqlite"
@@ -445,7 +451,7 @@ def test_step_before_a_result_that_fails_no_more_in_each_run_takes_its_place(
     assert (world.found.rest, world.found.second) == ("", [])
 
 
-def test_result_that_cannot_be_written_is_left_for_a_step_that_can(
+def test_result_that_cannot_be_written_is_replaced_by_another_step(
     world: World,
 ) -> None:
     raising(world, only("n3"), only("n3"))
@@ -456,7 +462,7 @@ def test_result_that_cannot_be_written_is_left_for_a_step_that_can(
     assert kept.result.candidate not in world.refused
 
 
-def test_worker_that_is_dead_ends_the_run(
+def test_dead_worker_ends_the_run(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     raising(world, only("n3"), only("n3"))
@@ -470,7 +476,7 @@ def test_worker_that_is_dead_ends_the_run(
     assert not world.scripts
 
 
-def test_candidates_of_the_search_that_goes_on_are_no_earlier_steps(
+def test_candidates_of_the_continued_search_are_not_called_earlier_steps(
     world: World,
 ) -> None:
     raising(world, only("n3"), only("n3", "n7"))
@@ -486,7 +492,7 @@ def test_candidates_of_the_search_that_goes_on_are_no_earlier_steps(
     assert "earlier step" not in after
 
 
-def test_repro_verified_before_the_search_was_stopped_says_that_it_was(
+def test_repro_verified_before_the_search_stopped_states_the_stop(
     world: World,
 ) -> None:
     raising(world, only("n3"), only("n3", "n7"))
@@ -497,7 +503,7 @@ def test_repro_verified_before_the_search_was_stopped_says_that_it_was(
     assert "stopped early" in (world.folder / "repro.py").read_text()
 
 
-def test_runs_without_guard_pages_are_made_once_for_each_candidate(
+def test_runs_without_guard_pages_are_made_once_per_candidate(
     world: World,
 ) -> None:
     world.program = world.script = guarded(only("n3"))
@@ -506,7 +512,7 @@ def test_runs_without_guard_pages_are_made_once_for_each_candidate(
     assert plain == [("n3",)] * ENOUGH
 
 
-def test_what_the_rest_does_is_not_told_of_another_result(world: World) -> None:
+def test_rest_verdict_is_cleared_if_the_result_changes(world: World) -> None:
     world.program = lambda c, _: needs("n3")(c) or needs("n9")(c)
     world.script = lambda *_: False
     world.verified(target=OVERRUN)
@@ -518,7 +524,7 @@ def test_what_the_rest_does_is_not_told_of_another_result(world: World) -> None:
     assert (world.found.rest, world.found.second) == ("", [])
 
 
-def test_rest_is_not_put_to_judges(world: World) -> None:
+def test_remainder_of_the_program_is_not_run_without_guard_pages(world: World) -> None:
     def fails(candidate: Candidate, side: Guard) -> bool:
         guilty = needs("n3")(candidate) or needs("n9")(candidate)
         return guilty and (side is not Guard.OFF or needs("n7")(candidate))
@@ -532,7 +538,7 @@ def test_rest_is_not_put_to_judges(world: World) -> None:
     assert (rest, Guard.OFF) not in world.compiled
 
 
-def test_what_lay_beside_an_earlier_repro_goes_with_it_but_no_preload(
+def test_files_of_an_earlier_repro_are_removed_except_original_preloads(
     world: World, tmp_path: Path
 ) -> None:
     raising(world, only("n3"), only("n3"))
@@ -566,7 +572,7 @@ def in_stock_builds(world: World) -> list[Candidate]:
     return [c for c, _, build in world.ways if build == Build.STOCK]
 
 
-def test_repro_that_fails_answers_for_source_and_stock_build(world: World) -> None:
+def test_failing_repro_makes_source_and_stock_queries_unnecessary(world: World) -> None:
     raising(world, only("n3"), only("n3"))
     verified, kept = world.verified(build=Build.FAST)
     assert verified.always_fails
@@ -581,7 +587,7 @@ def test_repro_that_fails_answers_for_source_and_stock_build(world: World) -> No
     ) not in world.notes
 
 
-def test_repro_that_passes_has_the_stock_build_asked_and_gone_on_with(
+def test_passing_repro_makes_the_search_continue_in_the_stock_build(
     world: World,
 ) -> None:
     raising(world, only("n3"), only("n3", "n7"))
@@ -605,7 +611,7 @@ def test_repro_that_passes_has_the_stock_build_asked_and_gone_on_with(
     assert '"n7"' in (world.folder / "repro.py").read_text()
 
 
-def test_repro_that_fails_as_the_program_alone_has_source_gone_on_with(
+def test_search_continues_as_source_if_the_repro_fails_only_as_program(
     world: World,
 ) -> None:
     raising(world, only("n3"), only("n3"))
@@ -617,7 +623,7 @@ def test_repro_that_fails_as_the_program_alone_has_source_gone_on_with(
     assert kept.result.form == "source"
 
 
-def test_result_that_was_never_source_is_verified_as_the_program(world: World) -> None:
+def test_result_that_never_fails_as_source_is_verified_as_program(world: World) -> None:
     raising(world, only("n3"), only("n3"))
     world.source = lambda *_: False
     verified, kept = world.verified(build=Build.FAST)
@@ -633,7 +639,7 @@ DEMANDS: list[tuple[str, ...]] = [(), ("n5",), ("n1", "n9"), ("nowhere",)]
 
 @pytest.mark.parametrize("source", DEMANDS)
 @pytest.mark.parametrize("stock", DEMANDS)
-def test_result_is_that_of_asking_the_stages_first(
+def test_result_is_the_same_as_if_all_stages_were_tested_from_the_start(
     world: World,
     monkeypatch: pytest.MonkeyPatch,
     source: tuple[str, ...],
@@ -660,7 +666,7 @@ def test_result_is_that_of_asking_the_stages_first(
     assert asked <= len(world.ways)
 
 
-def test_stages_are_not_asked_where_the_search_was_stopped(world: World) -> None:
+def test_stages_are_not_tested_if_the_search_was_stopped(world: World) -> None:
     raising(world, only("n3"), lambda *_: False)
     world.stock = lambda *_: False
     world.verified(build=Build.FAST, max_checks=4)
@@ -669,7 +675,7 @@ def test_stages_are_not_asked_where_the_search_was_stopped(world: World) -> None
     assert len(world.found.search.verdicts()) == 4
 
 
-def test_stages_that_checks_do_not_suffice_for_leave_what_they_found(
+def test_stages_cut_short_by_the_check_limit_keep_their_best_candidate(
     world: World,
 ) -> None:
     raising(world, only("n3"), only("n3", "n7"))
@@ -684,7 +690,7 @@ def test_stages_that_checks_do_not_suffice_for_leave_what_they_found(
         assert "stopped early" in (world.folder / "repro.py").read_text()
 
 
-def test_run_killed_while_stages_are_asked_goes_on_to_the_same_end(
+def test_run_killed_while_stages_are_tested_resumes_to_the_same_result(
     world: World, tmp_path: Path
 ) -> None:
     raising(world, only("n3"), only("n3", "n7"))
@@ -709,7 +715,7 @@ def test_run_killed_while_stages_are_asked_goes_on_to_the_same_end(
         assert kept.verified.failed == 3
 
 
-def test_stages_come_before_runs_without_guard_pages(world: World) -> None:
+def test_stages_are_tested_before_runs_without_guard_pages(world: World) -> None:
     world.program = world.script = guarded(only("n3", "n7"))
     verified, kept = world.verified(target=OVERRUN, guarding=STEADY, build=Build.FAST)
     assert verified.failed == INDEPENDENT_RUNS
@@ -718,7 +724,9 @@ def test_stages_come_before_runs_without_guard_pages(world: World) -> None:
     assert world.compiled[first][1] is Guard.AFTER  # the confirmation
 
 
-def test_repro_that_fails_plainly_answers_for_the_stages(world: World) -> None:
+def test_repro_failing_without_guard_pages_makes_stage_queries_unnecessary(
+    world: World,
+) -> None:
     """What is asked without guard pages before it is asked in the search's build."""
     world.program = world.script = guarded(only("n3"))
     verified, kept = world.verified(target=OVERRUN, guarding=STEADY, build=Build.FAST)
@@ -731,7 +739,7 @@ def test_repro_that_fails_plainly_answers_for_the_stages(world: World) -> None:
     assert plain == [("n3",)] * ENOUGH
 
 
-def test_what_fails_plainly_in_the_stock_build_alone_is_asked_there(
+def test_runs_without_guard_pages_use_the_stock_build_if_the_repro_passes(
     world: World,
 ) -> None:
     """As soon as the repro of what does so in the fast build passes."""

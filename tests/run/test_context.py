@@ -24,7 +24,7 @@ from shrinkfx.system.used import measure_tree_cpu_s
 from shrinkfx.torch_versions import why_untested
 
 
-def test_bare_server_may_be_the_stem_of_the_main_one(
+def test_later_bare_server_is_forked_from_the_zygote_of_the_main_server(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started: list[dict[str, Any]] = []
@@ -54,7 +54,7 @@ OPTIONS = Options(model=Path("m.pt2"))
 
 
 @pytest.mark.parametrize("version", ["2.99.0.dev20270101+cpu", "2.13.0"])
-def test_run_with_an_untested_torch_warns_once(
+def test_untested_torch_version_is_warned_about_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str
 ) -> None:
     class Newer:
@@ -79,7 +79,9 @@ def session(out: Path, options: Options = OPTIONS) -> Iterator[RunContext]:
 
 
 @pytest.mark.processes
-def test_nothing_of_a_run_is_in_no_meter(tmp_path: Path, vices: Path) -> None:
+def test_all_cpu_time_of_a_run_is_counted_in_a_meter(
+    tmp_path: Path, vices: Path
+) -> None:
     before = measure_tree_cpu_s()
     with (
         session(tmp_path / "out") as context,
@@ -98,7 +100,7 @@ def core() -> int:
     return min(os.sched_getaffinity(0))
 
 
-def test_sessions_add_up_by_part_and_what_another_task_took_is_one(
+def test_cpu_time_is_summed_by_part_and_a_sweep_is_one_part(
     tmp_path: Path,
 ) -> None:
     out = tmp_path / "out"
@@ -118,7 +120,7 @@ def test_sessions_add_up_by_part_and_what_another_task_took_is_one(
     assert spent["sweep"] == pytest.approx(120.0, abs=1.0)
 
 
-def test_what_is_asked_of_a_result_is_none_of_the_run_that_has_left_it(
+def test_cpu_time_of_a_later_request_is_not_counted_for_the_run(
     tmp_path: Path,
 ) -> None:
     with open_run_folder(OPTIONS, tmp_path, lambda _: None, "--explain") as context:

@@ -43,7 +43,7 @@ def left(
     ("guard", "beside"),
     [(Guard.AFTER, Guard.AFTER), (Guard.MEMCHECK, Guard.OFF)],
 )
-def test_result_is_run_once_as_cuda_wants_it_and_leaves_a_dump(
+def test_result_is_run_once_with_core_dump_settings_and_leaves_a_dump(
     tmp_path: Path, guard: Guard, beside: Guard
 ) -> None:
     """One of an earlier result goes."""
@@ -70,7 +70,7 @@ def test_result_is_run_once_as_cuda_wants_it_and_leaves_a_dump(
     assert len(server.asked) == 1
 
 
-def test_fault_without_a_dump_is_told(tmp_path: Path) -> None:
+def test_missing_core_dump_is_reported(tmp_path: Path) -> None:
     dump, notes = left(FakeServer(lambda _: FAULT), tmp_path)
     assert dump is None
     assert notes[-1].startswith(

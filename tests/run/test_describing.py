@@ -46,7 +46,7 @@ Current thread 0x1 (most recent call first):
         (Ending("memory", log="Killed"), "eager ended with memory 0", "Killed"),
     ],
 )
-def test_eager_that_hangs_or_dies_leaves_nothing_to_reduce(
+def test_hang_or_crash_in_eager_mode_is_reported_as_a_load_error(
     tmp_path: Path, ending: Ending, did: str, advice: str
 ) -> None:
     context = RunContext(Options(Path("model.pt2")), tmp_path, ignore_event)

@@ -94,13 +94,13 @@ WARNINGS = [
 ]
 
 
-def test_findings_are_warnings_but_for_lies_that_are_known(tmp_path: Path) -> None:
+def test_findings_are_warnings_unless_the_mismatch_is_known(tmp_path: Path) -> None:
     warnings, said, _ = examined(tmp_path, Ending("exit", answer=Examined((), False)))
     assert said == WARNINGS
     assert warnings == WARNINGS
 
 
-def test_what_was_found_before_a_death_is_told_with_that(tmp_path: Path) -> None:
+def test_findings_before_a_crash_are_reported_with_the_crash(tmp_path: Path) -> None:
     at = "my.mix.default (mix) for x of shape [5, 3]"
     dead = Ending("signal", signal.SIGSEGV, operator=at)
     _, said, _ = examined(tmp_path, dead)
@@ -125,7 +125,7 @@ RAISED = Raised("ValueError", "no such size\nat all")
         (Ending("exit", answer=RAISED), "up to ValueError: no such size"),
     ],
 )
-def test_examination_that_was_cut_short_says_so(
+def test_examination_that_was_cut_short_is_reported(
     tmp_path: Path, ending: Ending, why: str
 ) -> None:
     _, said, _ = examined(tmp_path, ending)
@@ -141,7 +141,7 @@ def test_program_without_custom_operators_is_not_examined(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("minutes", "most_s"), [(None, 100.0), (60.0, 100.0), (6.0, 90.0), (2.0, 30.0)]
 )
-def test_examination_ends_by_the_clock_as_well(
+def test_examination_has_a_wall_clock_limit(
     tmp_path: Path, minutes: float | None, most_s: float
 ) -> None:
     """A busy machine would make many times its own time of it, and of the minutes."""
@@ -149,7 +149,7 @@ def test_examination_ends_by_the_clock_as_well(
     assert server.limits == [(30.0, most_s)]
 
 
-def test_nothing_is_examined_where_minutes_are_short(tmp_path: Path) -> None:
+def test_custom_operators_are_not_examined_if_minutes_are_short(tmp_path: Path) -> None:
     _, said, server = examined(tmp_path, Ending("exit"), minutes=0.6)
     assert server.asked == []
     assert said == ["not enough time left: skipping the tests of custom operators"]

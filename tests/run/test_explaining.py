@@ -70,7 +70,7 @@ def context_of(out: Path, *, no_explain: bool = False) -> RunContext:
     return RunContext(options, out, ignore_event)
 
 
-def test_cause_is_told_in_the_repro_and_in_full_beside_it(out: Path) -> None:
+def test_cause_is_written_to_the_repro_and_in_full_to_explain_json(out: Path) -> None:
     kept = kept_of(whole(chain("x", "relu")))
     explained = explain_result(context_of(out), kept)
     told = json.loads((out / "explain.json").read_text())
@@ -81,7 +81,7 @@ def test_cause_is_told_in_the_repro_and_in_full_beside_it(out: Path) -> None:
     assert ast.dump(ast.parse(repro)) == ast.dump(ast.parse(REPRO))
 
 
-def test_nothing_is_asked_where_nobody_wants_to_know(out: Path) -> None:
+def test_no_explain_option_skips_the_explanation(out: Path) -> None:
     kept = kept_of(whole(chain("x", "relu")))
     explained = explain_result(context_of(out, no_explain=True), kept)
     assert explained.lines == ()
@@ -92,7 +92,7 @@ def test_nothing_is_asked_where_nobody_wants_to_know(out: Path) -> None:
 @pytest.mark.parametrize(
     "error", [KeyboardInterrupt(), WorkerError("it died"), ZeroDivisionError("a bug")]
 )
-def test_what_goes_wrong_takes_nothing_of_the_result_away(
+def test_error_in_the_cause_analysis_keeps_the_result(
     out: Path, error: BaseException, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def break_down(*_: object) -> Explanation:
@@ -113,7 +113,7 @@ def test_what_goes_wrong_takes_nothing_of_the_result_away(
     assert not (out / "explain.json").exists()
 
 
-def test_failure_that_a_command_judges_has_no_cause_that_is_known(out: Path) -> None:
+def test_failure_judged_by_a_command_has_no_known_cause(out: Path) -> None:
     judged = Signature(Kind.CHECK, Stage.RUN, "")
     kept = kept_of(whole(chain("x", "relu")), judged)
     explained = explain_result(context_of(out), kept)
@@ -121,7 +121,7 @@ def test_failure_that_a_command_judges_has_no_cause_that_is_known(out: Path) -> 
     assert "command" in explained.explanation.unknown[0]
 
 
-def test_result_is_noted_for_who_asks_later(out: Path) -> None:
+def test_result_is_stored_in_the_journal_for_a_later_explanation(out: Path) -> None:
     candidate = whole(chain("x", "relu", "exp"))
     kept = kept_of(candidate)
     kept = replace(kept, record=replace(kept.record, memory=Memory(report=OVERRUN)))
@@ -143,7 +143,7 @@ def options_at(folder: Path) -> Options:
     return Options(model, out=folder / "out")
 
 
-def test_run_that_is_over_can_be_explained(tmp_path: Path) -> None:
+def test_finished_run_can_be_explained(tmp_path: Path) -> None:
     options = options_at(tmp_path)
     out = tmp_path / "out"
     out.mkdir()
@@ -171,12 +171,12 @@ def test_run_that_is_over_can_be_explained(tmp_path: Path) -> None:
         load_finished_options(out)
 
 
-def test_folder_without_a_run_is_named(tmp_path: Path) -> None:
+def test_explain_refuses_a_folder_without_a_run(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"--explain .* contains no run"):
         load_finished_options(tmp_path)
 
 
-def test_result_that_was_not_seen_to_fail_blames_nobody(out: Path) -> None:
+def test_result_that_was_not_verified_has_no_culprits(out: Path) -> None:
     kept = kept_of(whole(chain("x", "relu")))
     unverified = replace(kept.record, verified=VerifiedRepro())
     kept = replace(kept, record=unverified)
@@ -185,7 +185,9 @@ def test_result_that_was_not_seen_to_fail_blames_nobody(out: Path) -> None:
     assert not explained.explanation.culprits
 
 
-def test_what_a_run_has_seen_of_a_result_is_known_later_too(tmp_path: Path) -> None:
+def test_observations_of_a_result_are_restored_for_a_later_explanation(
+    tmp_path: Path,
+) -> None:
     """One that was not seen to fail in each run blames nobody then, either."""
     kept = kept_of(whole(chain("x", "relu")))
     unverified = replace(kept, record=replace(kept.record, verified=VerifiedRepro()))
@@ -202,7 +204,7 @@ def test_what_a_run_has_seen_of_a_result_is_known_later_too(tmp_path: Path) -> N
         assert explaining._shown_from_json(kept.subject, known) == KnownFacts()
 
 
-def test_summary_that_is_there_has_the_cause_as_well(out: Path) -> None:
+def test_existing_summary_gets_the_cause(out: Path) -> None:
     (out / "summary.json").write_text('{"schema": 1, "cause": []}')
     kept = kept_of(whole(chain("x", "relu")))
     explained = explain_result(context_of(out), kept)
@@ -211,7 +213,7 @@ def test_summary_that_is_there_has_the_cause_as_well(out: Path) -> None:
     assert told["cause"]
 
 
-def test_lie_is_told_of_each_operator_and_of_which_result() -> None:
+def test_fake_kernel_mismatch_is_assigned_to_its_operator_and_output() -> None:
     """What eager has said is handed on as it is; words are made at the end."""
     kept = kept_of(whole(chain("x", "relu")))
     pair = lie("pair", tensor("int32", 2), tensor("int64", 2), place="[1]")
@@ -231,7 +233,7 @@ Current thread 0x00007f17f1459b80 (most recent call first):
 
 
 @pytest.mark.parametrize("anonymous", [False, True])
-def test_hang_in_a_users_own_code_is_said_first_and_known_later_too(
+def test_hang_in_user_code_is_the_first_cause_also_in_a_later_explanation(
     out: Path, *, anonymous: bool
 ) -> None:
     kept = kept_of(whole(chain("x", "relu")), HANGS)
@@ -255,7 +257,7 @@ def with_log(record: RunRecord, log: str) -> RunRecord:
     return replace(record, verified=replace(record.verified, log=log))
 
 
-def test_hang_in_pytorch_blames_nobody_else(out: Path) -> None:
+def test_hang_in_pytorch_blames_no_other_code(out: Path) -> None:
     kept = kept_of(whole(chain("x", "relu")), HANGS)
     log = DUMP.replace("/home/me/", "/env/lib/python3.11/site-packages/torch/")
     kept = replace(kept, record=with_log(kept.record, log))

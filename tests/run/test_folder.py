@@ -95,7 +95,9 @@ def end(
         record_run_end(context, status, said, code, is_short=is_short)
 
 
-def test_run_goes_on_with_what_it_was_told(options: Options, out: Path) -> None:
+def test_resume_uses_the_stored_options_and_larger_budgets(
+    options: Options, out: Path
+) -> None:
     begin(options)
     again = load_options_to_resume(out, NOTHING_NEW)
     assert again == replace(options, cwd=Path.cwd())
@@ -106,7 +108,7 @@ def test_run_goes_on_with_what_it_was_told(options: Options, out: Path) -> None:
     assert load_options_to_resume(out, NOTHING_NEW) == more
 
 
-def test_names_of_files_are_good_in_any_folder(
+def test_relative_file_names_are_resumed_from_any_folder(
     options: Options, out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -118,7 +120,7 @@ def test_names_of_files_are_good_in_any_folder(
     assert again.cwd == tmp_path
 
 
-def test_program_in_the_folder_of_its_run_moves_along(
+def test_program_in_the_run_folder_moves_with_the_folder(
     options: Options, out: Path, tmp_path: Path
 ) -> None:
     """As that of ``minify(module, args=...)``, which is in no other file."""
@@ -133,7 +135,7 @@ def test_program_in_the_folder_of_its_run_moves_along(
     assert again.inputs == there / "intake" / "inputs.pt"
 
 
-def test_all_that_a_capture_has_left_moves_along_with_its_run(
+def test_files_of_a_capture_move_with_the_run_folder(
     options: Options, out: Path, tmp_path: Path
 ) -> None:
     place = out / "capture"
@@ -156,7 +158,7 @@ def test_all_that_a_capture_has_left_moves_along_with_its_run(
     ).model.is_file()
 
 
-def test_inputs_that_a_sweep_has_found_move_along_with_their_run(
+def test_inputs_found_by_a_sweep_move_with_the_run_folder(
     options: Options, out: Path, tmp_path: Path
 ) -> None:
     begin(options)
@@ -172,7 +174,7 @@ def test_inputs_that_a_sweep_has_found_move_along_with_their_run(
     assert (asked.environment, asked.model) == ({"B": "2"}, options.model)
 
 
-def test_program_may_have_moved_but_not_changed(
+def test_program_may_be_moved_but_not_changed_before_resume(
     options: Options, out: Path, tmp_path: Path
 ) -> None:
     begin(options)
@@ -189,7 +191,7 @@ def test_program_may_have_moved_but_not_changed(
         load_options_to_resume(out, Options(moved))
 
 
-def test_inputs_must_be_there_and_the_same(options: Options, out: Path) -> None:
+def test_inputs_must_exist_unchanged_for_resume(options: Options, out: Path) -> None:
     assert options.inputs
     begin(options)
     options.inputs.write_bytes(b"others")
@@ -200,7 +202,7 @@ def test_inputs_must_be_there_and_the_same(options: Options, out: Path) -> None:
         load_options_to_resume(out, NOTHING_NEW)
 
 
-def test_shell_must_tune_pytorch_as_then(
+def test_environment_variables_of_pytorch_must_be_the_same_for_resume(
     options: Options, out: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
@@ -216,7 +218,7 @@ def test_shell_must_tune_pytorch_as_then(
         load_options_to_resume(out, NOTHING_NEW)
 
 
-def test_folder_without_a_run_is_named(out: Path) -> None:
+def test_resume_refuses_a_folder_without_a_run(out: Path) -> None:
     with pytest.raises(
         UsageError,
         match="contains no run",
@@ -228,7 +230,7 @@ def test_folder_without_a_run_is_named(out: Path) -> None:
         load_options_to_resume(out, NOTHING_NEW)
 
 
-def test_folder_of_a_run_that_was_killed_before_it_began_is_as_good_as_empty(
+def test_folder_of_a_run_killed_before_its_start_counts_as_empty(
     options: Options, out: Path
 ) -> None:
     with closing(Journal(out / "journal.sqlite")):
@@ -287,7 +289,7 @@ def write_fact(path: Path, value: str | bytes) -> None:
 @pytest.mark.parametrize(
     "damage", [noise, half, no_options, no_json, no_text, of_another_version]
 )
-def test_damaged_journal_says_what_to_do_and_nothing_else(
+def test_damaged_journal_is_reported_with_advice(
     options: Options, out: Path, damage: Callable[[Path], None]
 ) -> None:
     begin(options)
@@ -301,7 +303,7 @@ def test_damaged_journal_says_what_to_do_and_nothing_else(
         assert "--resume" not in str(caught.value)
 
 
-def test_page_that_is_damaged_is_found_before_the_work_begins(
+def test_damaged_journal_page_is_found_before_the_run_starts(
     options: Options, out: Path
 ) -> None:
     begin(options)
@@ -317,7 +319,7 @@ def test_page_that_is_damaged_is_found_before_the_work_begins(
         begin(options)
 
 
-def test_folder_of_a_run_is_not_begun_again(options: Options) -> None:
+def test_new_run_in_the_folder_of_a_run_is_refused(options: Options) -> None:
     begin(options)
     with pytest.raises(UsageError, match="unfinished; to resume it: --resume"):
         refuse_if_begun(replace(options, max_checks=7))
@@ -325,7 +327,9 @@ def test_folder_of_a_run_is_not_begun_again(options: Options) -> None:
         refuse_if_begun(replace(options, until="nan"))
 
 
-def test_finished_run_is_told_with_its_exit_code(options: Options, out: Path) -> None:
+def test_finished_run_is_reported_with_its_exit_code(
+    options: Options, out: Path
+) -> None:
     end(options, "unverified", "unverified: 9 -> 2 operators", 5)
     for ask in (
         lambda: load_options_to_resume(out, NOTHING_NEW),
@@ -336,7 +340,7 @@ def test_finished_run_is_told_with_its_exit_code(options: Options, out: Path) ->
         assert caught.value.exit_code == 5
 
 
-def test_run_that_is_over_goes_on_where_it_was_short_and_more_is_given(
+def test_finished_run_that_was_cut_short_resumes_with_a_larger_budget(
     options: Options, out: Path
 ) -> None:
     options = replace(options, max_minutes=3.0, max_checks=9)
@@ -356,7 +360,7 @@ def test_run_that_is_over_goes_on_where_it_was_short_and_more_is_given(
     )  # it was killed since
 
 
-def test_run_whose_files_have_changed_stays_as_it_is(
+def test_finished_run_with_changed_files_is_not_resumed(
     options: Options, out: Path
 ) -> None:
     options = replace(options, max_minutes=3.0)
@@ -368,7 +372,7 @@ def test_run_whose_files_have_changed_stays_as_it_is(
         load_options_to_resume(out, NOTHING_NEW)
 
 
-def test_interrupted_run_goes_on_and_a_spent_one_with_more(
+def test_interrupted_run_resumes_and_a_spent_run_needs_a_larger_budget(
     options: Options, out: Path
 ) -> None:
     end(options, "stopped", "interrupted", 4)
@@ -390,7 +394,7 @@ def test_interrupted_run_goes_on_and_a_spent_one_with_more(
         (True, 2.0, " --max-checks N --max-minutes M"),
     ],
 )
-def test_way_on_asks_for_more_of_what_is_spent(
+def test_resume_command_asks_for_more_of_the_spent_budget(
     options: Options, out: Path, *, spent: bool, minutes: float | None, more: str
 ) -> None:
     with open_run_folder(
@@ -400,16 +404,16 @@ def test_way_on_asks_for_more_of_what_is_spent(
         assert resume_command(context) == f"shrinkfx --resume {out}{more}"
 
 
-def test_run_that_was_given_more_may_be_killed(options: Options, out: Path) -> None:
+def test_larger_budget_is_kept_if_the_resumed_run_is_killed(
+    options: Options, out: Path
+) -> None:
     end(options, "stopped", "limit of 5 checks reached", 4)
     load_options_to_resume(out, Options(Path(), max_checks=600))
     begin(options)
     assert load_options_to_resume(out, NOTHING_NEW).max_checks == 600
 
 
-def test_run_is_not_forgotten_for_what_is_missing_today(
-    options: Options, out: Path
-) -> None:
+def test_failed_resume_keeps_the_journal(options: Options, out: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         interrupted_by(KeyboardInterrupt(), options, know_nothing)
     with pytest.raises(LoadError):
@@ -417,7 +421,7 @@ def test_run_is_not_forgotten_for_what_is_missing_today(
     assert load_options_to_resume(out, NOTHING_NEW)
 
 
-def test_two_cannot_work_in_one_folder(options: Options, out: Path) -> None:
+def test_second_run_in_the_same_folder_is_refused(options: Options, out: Path) -> None:
     with (
         open_run_folder(options, out, ignore_event) as context,
         ThreadPoolExecutor(1) as another,
@@ -430,7 +434,7 @@ def test_two_cannot_work_in_one_folder(options: Options, out: Path) -> None:
     assert load_options_to_resume(out, NOTHING_NEW)
 
 
-def test_of_several_that_begin_at_once_one_does_and_the_others_say_so(
+def test_only_one_of_several_simultaneous_runs_starts_in_a_folder(
     options: Options, out: Path
 ) -> None:
     out.rmdir()
@@ -457,7 +461,7 @@ def test_of_several_that_begin_at_once_one_does_and_the_others_say_so(
         shutil.rmtree(out)
 
 
-def test_lock_that_nobody_will_ask_for_again_is_none(
+def test_lock_on_a_replaced_file_is_not_accepted(
     out: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     flock, path = fcntl.flock, out / ".lock"
@@ -484,7 +488,7 @@ def deny(*_: object, **__: object) -> NoReturn:
     raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
 
-def test_folder_that_may_not_be_written_to_is_no_bug(
+def test_unwritable_folder_is_reported_as_a_usage_error(
     options: Options, out: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begin(options)
@@ -493,7 +497,7 @@ def test_folder_that_may_not_be_written_to_is_no_bug(
         load_options_to_resume(out, NOTHING_NEW)
 
 
-def test_folder_that_may_not_be_looked_into_is_no_bug(
+def test_unreadable_folder_is_reported_as_a_usage_error(
     options: Options, out: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Path, "is_file", deny)
@@ -528,7 +532,7 @@ def know_the_baseline(journal: Journal) -> None:
         NotReproducible("any", 3, [], ""),
     ],
 )
-def test_run_that_comes_to_nothing_leaves_nothing(
+def test_run_that_ends_before_the_baseline_leaves_an_empty_folder(
     options: Options, out: Path, reason: Exception
 ) -> None:
     with pytest.raises(type(reason)) as caught:
@@ -549,7 +553,7 @@ def test_run_that_comes_to_nothing_leaves_nothing(
         (OSError(errno.ENOSPC, "No space", "x"), StorageError, "shrinkfx --resume"),
     ],
 )
-def test_whatever_else_ends_a_run_says_how_to_go_on(
+def test_interrupted_run_is_reported_with_the_resume_command(
     options: Options,
     out: Path,
     reason: BaseException,
@@ -565,7 +569,7 @@ def test_whatever_else_ends_a_run_says_how_to_go_on(
     assert not (out / ".lock").exists()
 
 
-def test_run_whose_folder_is_removed_says_so_and_no_way_to_go_on(
+def test_removed_folder_is_reported_without_a_resume_command(
     options: Options, out: Path
 ) -> None:
     def remove(journal: Journal) -> None:
@@ -580,7 +584,9 @@ def test_run_whose_folder_is_removed_says_so_and_no_way_to_go_on(
     assert not hasattr(caught.value, "__notes__")
 
 
-def test_what_was_half_written_goes(options: Options, out: Path) -> None:
+def test_draft_files_are_removed_when_the_run_resumes(
+    options: Options, out: Path
+) -> None:
     begin(options)
     (out / "draft-minimal.pt2").touch()
     (out / "draft-abc").mkdir()
@@ -590,7 +596,7 @@ def test_what_was_half_written_goes(options: Options, out: Path) -> None:
     assert names == {"journal.sqlite", "repro.py"}
 
 
-def test_what_an_interrupt_has_left_half_written_goes_at_once(
+def test_draft_files_are_removed_after_an_interrupt(
     options: Options, out: Path
 ) -> None:
     def begin_to_write(journal: Journal) -> None:
@@ -602,7 +608,7 @@ def test_what_an_interrupt_has_left_half_written_goes_at_once(
     assert {path.name for path in out.iterdir()} == {"journal.sqlite"}
 
 
-def test_journal_of_another_version_is_left_alone(out: Path) -> None:
+def test_journal_of_another_version_is_refused_unchanged(out: Path) -> None:
     path = out / "journal.sqlite"
     with closing(sqlite3.connect(path)) as db:
         db.execute("CREATE TABLE checks (number INTEGER)")
@@ -610,7 +616,7 @@ def test_journal_of_another_version_is_left_alone(out: Path) -> None:
         Journal(path)
 
 
-def test_explaining_takes_none_of_the_minutes_of_a_run(
+def test_explanation_time_does_not_count_towards_the_minutes_of_a_run(
     options: Options, out: Path
 ) -> None:
     with open_run_folder(options, out, ignore_event) as context:

@@ -98,14 +98,14 @@ def operators(subject: Subject) -> Sequence[str]:
     return subject.whole.operators
 
 
-def test_branches_stand_for_cond_where_it_fails_so(tmp_path: Path) -> None:
+def test_cond_is_inlined_if_the_program_still_fails(tmp_path: Path) -> None:
     subject, asked = chosen(tmp_path, lambda form, build: True)
     assert operators(subject) == ("relu", "sin", "tanh")
     assert subject.client.options.graph is GraphForm.INLINED_COND
     assert asked == [("inlined-cond", "fast")]
 
 
-def test_cond_stays_where_the_failure_needs_it(tmp_path: Path) -> None:
+def test_cond_is_kept_if_the_failure_needs_cond(tmp_path: Path) -> None:
     """To be without it is worth one question, not one in each build."""
     subject, asked = chosen(tmp_path, lambda form, build: form == "functional")
     assert operators(subject) == ("relu", "cond", "tanh")
@@ -114,7 +114,7 @@ def test_cond_stays_where_the_failure_needs_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("alike", ["functional", "inlined-cond"])
-def test_nothing_is_asked_without_a_cond_that_can_go(
+def test_no_inlining_query_is_made_without_an_inlinable_cond(
     tmp_path: Path, alike: str
 ) -> None:
     """There is none, or its branches differ from run to run."""
@@ -123,7 +123,7 @@ def test_nothing_is_asked_without_a_cond_that_can_go(
     assert asked == [("functional", "fast")]
 
 
-def test_program_that_cannot_be_written_without_cond_is_cut_with_it(
+def test_program_is_cut_with_cond_if_inlining_is_impossible(
     tmp_path: Path,
 ) -> None:
     forms = {name: form for name, form in FORMS.items() if name != "inlined-cond"}
@@ -132,7 +132,7 @@ def test_program_that_cannot_be_written_without_cond_is_cut_with_it(
     assert asked == [("functional", "fast")]
 
 
-def test_operators_in_place_are_the_last_resort(tmp_path: Path) -> None:
+def test_in_place_form_is_the_last_resort(tmp_path: Path) -> None:
     subject, asked = chosen(tmp_path, lambda form, build: form == "in-place")
     assert operators(subject) == ("relu_", "tanh")
     assert ("functional", "stock") in asked
@@ -140,7 +140,7 @@ def test_operators_in_place_are_the_last_resort(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("form", ["functional", "inlined-cond", "in-place"])
 @pytest.mark.parametrize("error", ["", "no such\nthing"])
-def test_warnings_of_the_baseline_stay_whichever_form_is_cut(
+def test_warnings_of_the_baseline_are_kept_for_each_form(
     tmp_path: Path, form: str, error: str
 ) -> None:
     """What eager does is the same in each form, and told once."""
@@ -149,7 +149,7 @@ def test_warnings_of_the_baseline_stay_whichever_form_is_cut(
     assert subject.other_causes.warnings == (*said, "from the baseline")
 
 
-def test_failure_in_no_form_is_not_said_to_be_none(tmp_path: Path) -> None:
+def test_failure_lost_in_every_form_is_reported_as_not_cuttable(tmp_path: Path) -> None:
     """It was seen, in the program as the file holds it."""
     with pytest.raises(NotCuttable) as caught:
         chosen(tmp_path, lambda form, build: False)
@@ -161,7 +161,7 @@ def test_failure_in_no_form_is_not_said_to_be_none(tmp_path: Path) -> None:
     assert "does not fail" not in said
 
 
-def test_cond_stays_where_minutes_are_short(tmp_path: Path) -> None:
+def test_cond_is_kept_if_minutes_are_short(tmp_path: Path) -> None:
     subject, asked = chosen(tmp_path, lambda form, build: True, check_s=40.0)
     assert operators(subject) == ("relu", "cond", "tanh")
     assert asked == [("functional", "fast")]

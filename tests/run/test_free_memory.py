@@ -34,7 +34,7 @@ V2 = ("memory.max", "memory.current", "inactive_file")
 V1 = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
 
 
-def test_machine_without_cgroups_has_what_is_available(tmp_path: Path) -> None:
+def test_free_memory_without_cgroups_is_the_available_memory(tmp_path: Path) -> None:
     assert estimate_available_bytes(machine(tmp_path)) == 8 * GIB
     assert estimate_available_bytes() > 0
 
@@ -42,7 +42,7 @@ def test_machine_without_cgroups_has_what_is_available(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("limit", "left"), [("max", 8 * GIB), (2 * GIB, 2 * GIB - 400 * MIB)]
 )
-def test_cgroup_limits_what_there_is_less_what_can_be_reclaimed(
+def test_cgroup_limit_minus_unreclaimable_usage_bounds_free_memory(
     tmp_path: Path, limit: object, left: int
 ) -> None:
     machine(tmp_path, "0::/user/run\n")
@@ -51,7 +51,7 @@ def test_cgroup_limits_what_there_is_less_what_can_be_reclaimed(
     assert estimate_available_bytes(tmp_path) == left
 
 
-def test_tightest_of_the_cgroups_above_counts(tmp_path: Path) -> None:
+def test_tightest_limit_of_nested_cgroups_applies(tmp_path: Path) -> None:
     machine(tmp_path, "0::/user/run\n")
     base = tmp_path / "sys/fs/cgroup"
     group(base / "user/run", V2, 4 * GIB, 0, 0)
@@ -59,13 +59,13 @@ def test_tightest_of_the_cgroups_above_counts(tmp_path: Path) -> None:
     assert estimate_available_bytes(tmp_path) == 1 * GIB
 
 
-def test_container_sees_its_limit_at_the_top(tmp_path: Path) -> None:
+def test_limit_at_the_cgroup_root_applies_in_a_container(tmp_path: Path) -> None:
     machine(tmp_path, "0::/as/seen/from/outside\n")
     group(tmp_path / "sys/fs/cgroup", V2, 3 * GIB, 1 * GIB, 0)
     assert estimate_available_bytes(tmp_path) == 2 * GIB
 
 
-def test_first_version_of_cgroups_counts_too(tmp_path: Path) -> None:
+def test_limit_of_cgroups_v1_applies(tmp_path: Path) -> None:
     machine(tmp_path, "5:cpu:/a\n4:memory,hugetlb:/docker/b\n")
     group(tmp_path / "sys/fs/cgroup/memory/docker/b", V1, GIB, GIB, 64 * MIB)
     assert estimate_available_bytes(tmp_path) == 64 * MIB

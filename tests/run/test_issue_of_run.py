@@ -65,7 +65,7 @@ def notes(told: list[Event]) -> str:
     return "\n".join(event.text for event in told if isinstance(event, NoteAdded))
 
 
-def test_issue_is_written_at_the_end_and_anew_with_another_cause(out: Path) -> None:
+def test_issue_is_written_at_the_end_and_rewritten_with_a_new_cause(out: Path) -> None:
     server, told = FakeServer(COLLECTED), list[Event]()
     with closing(Journal(out / JOURNAL)) as journal:
         context = RunContext(Options(Path("m.pt2")), out, told.append, journal)
@@ -90,7 +90,9 @@ def test_issue_is_written_at_the_end_and_anew_with_another_cause(out: Path) -> N
 @pytest.mark.parametrize(
     "ending", [Ending("timeout"), Ending("exit", answer=Raised("OSError", "no"))]
 )
-def test_versions_that_cannot_be_collected_are_told(out: Path, ending: Ending) -> None:
+def test_versions_that_cannot_be_collected_are_reported(
+    out: Path, ending: Ending
+) -> None:
     told: list[Event] = []
     context = RunContext(Options(Path("m.pt2")), out, told.append)
     versions = collect_versions(context, client_of(FakeServer(ending)), SEEN)
@@ -102,7 +104,7 @@ def test_versions_that_cannot_be_collected_are_told(out: Path, ending: Ending) -
     assert "```\ntorch 2.13.0\nPython 3.11\n```" in path.read_text()
 
 
-def test_issue_that_cannot_be_written_takes_nothing_away(out: Path) -> None:
+def test_failure_to_write_the_issue_is_reported(out: Path) -> None:
     (out / "repro.py").unlink()
     told: list[Event] = []
     context = RunContext(Options(Path("m.pt2")), out, told.append)
@@ -111,7 +113,7 @@ def test_issue_that_cannot_be_written_takes_nothing_away(out: Path) -> None:
 
 
 @pytest.mark.parametrize("raised", [KeyboardInterrupt(), RecursionError("deep")])
-def test_what_ends_the_writing_takes_nothing_from_the_result(
+def test_exception_while_writing_the_issue_keeps_the_result(
     out: Path, raised: BaseException, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object) -> str:
@@ -129,7 +131,7 @@ def test_what_ends_the_writing_takes_nothing_from_the_result(
     ]
 
 
-def test_ctrl_c_while_versions_are_collected_is_told_and_no_more(out: Path) -> None:
+def test_ctrl_c_while_versions_are_collected_keeps_the_issue(out: Path) -> None:
     def interrupt(_: object) -> Ending:
         raise KeyboardInterrupt
 
@@ -140,7 +142,7 @@ def test_ctrl_c_while_versions_are_collected_is_told_and_no_more(out: Path) -> N
 
 
 @pytest.mark.parametrize("anonymous", [True, False])
-def test_names_of_a_cause_are_those_of_the_repro(out: Path, anonymous: bool) -> None:
+def test_issue_uses_the_input_names_of_the_repro(out: Path, anonymous: bool) -> None:
     options = Options(Path("m.pt2"), anonymous=anonymous)
     programs = replace(RECORD.programs, renamed={"token_ids": "x"})
     found = Explanation(cause=("The size of input token_ids is lost.",))
@@ -173,7 +175,7 @@ for words in ("Das ist größer.", "Linux größer"):
 """
 
 
-def test_issue_is_utf_8_wherever_it_is_written(out: Path) -> None:
+def test_issue_is_utf_8_in_any_locale(out: Path) -> None:
     """In a process whose locale has no such letters."""
     here = Path(__file__).parent
     path = os.pathsep.join(map(str, (here.parents[1], here.parent, here)))
@@ -187,7 +189,7 @@ def test_issue_is_utf_8_wherever_it_is_written(out: Path) -> None:
     )
 
 
-def test_what_a_command_judges_is_no_issue_of_pytorchs(out: Path) -> None:
+def test_failure_judged_by_a_command_has_no_issue(out: Path) -> None:
     judged = Signature(Kind.CHECK, Stage.RUN, "")
     record = replace(RECORD, failure=Failure(judged, judged))
     context = RunContext(Options(Path("m.pt2")), out, lambda _: None)
@@ -195,7 +197,7 @@ def test_what_a_command_judges_is_no_issue_of_pytorchs(out: Path) -> None:
     assert not (out / "ISSUE.md").exists()
 
 
-def test_run_of_an_earlier_version_keeps_the_issue_that_it_has(out: Path) -> None:
+def test_run_of_an_earlier_version_keeps_its_issue(out: Path) -> None:
     told: list[Event] = []
     context = RunContext(Options(Path("m.pt2")), out, told.append)
     client = client_of(FakeServer(COLLECTED))
@@ -203,7 +205,7 @@ def test_run_of_an_earlier_version_keeps_the_issue_that_it_has(out: Path) -> Non
     assert "earlier version" in notes(told)
 
 
-def test_what_is_left_of_a_model_needs_a_script(out: Path) -> None:
+def test_remains_of_a_model_are_listed_only_if_a_repro_exists(out: Path) -> None:
     found = ("it is lost.",)
     (out / "repro.py").write_text("class Repro:\n    def forward(self, tokens): ...\n")
     record = with_explanation(out, RECORD, found)
@@ -214,7 +216,9 @@ def test_what_is_left_of_a_model_needs_a_script(out: Path) -> None:
     drop_issue(out)
 
 
-def test_nothing_is_collected_for_a_command_and_what_raises_is_told(out: Path) -> None:
+def test_versions_are_not_collected_for_a_command_and_errors_are_reported(
+    out: Path,
+) -> None:
     told: list[Event] = []
     context = RunContext(Options(Path("m.pt2")), out, told.append)
     judged = Signature(Kind.CHECK, Stage.RUN, "")
@@ -239,7 +243,7 @@ def finish_run(out: Path) -> None:
         assert write_issue(context, record, Explanation(), versions)
 
 
-def test_issue_has_the_verdicts_by_version(out: Path) -> None:
+def test_issue_lists_the_verdicts_by_version(out: Path) -> None:
     finish_run(out)
     told: list[Event] = []
     assert "PyTorch versions other than 2.13.0" in (out / "ISSUE.md").read_text()

@@ -62,7 +62,7 @@ def only(runs: Path) -> Run:
     return run
 
 
-def test_run_at_work_is_told_from_what_its_journal_has_so_far(
+def test_running_run_is_listed_with_the_state_of_its_journal(
     options: Options, runs: Path
 ) -> None:
     out = runs / "model-1"
@@ -83,7 +83,7 @@ def test_run_at_work_is_told_from_what_its_journal_has_so_far(
         (("unverified", "unverified: 10 -> 3 operators", 5), "unverified", False),
     ],
 )
-def test_run_that_is_not_at_work_says_how_it_ended(
+def test_ended_run_is_listed_with_its_ending(
     options: Options,
     runs: Path,
     ended: tuple[str, str, int] | None,
@@ -99,7 +99,7 @@ def test_run_that_is_not_at_work_says_how_it_ended(
 @pytest.mark.parametrize(
     ("code", "status"), [(0, "passes"), (3, "missed"), (6, "found")]
 )
-def test_sweep_says_whether_it_has_found_something(
+def test_sweep_is_listed_with_the_status_of_its_findings(
     options: Options, runs: Path, code: int, status: str
 ) -> None:
     out = runs / "model-1"
@@ -118,7 +118,7 @@ def test_sweep_says_whether_it_has_found_something(
         (("stopped", "limit of 5 checks reached", 4), "stopped"),
     ],
 )
-def test_run_that_is_over_is_that_while_something_is_asked_of_it(
+def test_finished_run_keeps_its_status_while_the_folder_is_locked(
     options: Options, runs: Path, ended: tuple[str, str, int], status: str
 ) -> None:
     begin(options, runs / "model-1", ended=ended)
@@ -139,9 +139,7 @@ with open_run_folder(options, out, ignore_event) as context:
 """
 
 
-def test_run_that_was_killed_is_no_run_that_has_ended_by_itself(
-    options: Options, runs: Path
-) -> None:
+def test_killed_run_is_listed_as_killed(options: Options, runs: Path) -> None:
     out = runs / "model-1"
     command = [sys.executable, "-c", _WORKS, str(options.model), str(out)]
     done = subprocess.run(command, check=False, timeout=120)
@@ -151,7 +149,7 @@ def test_run_that_was_killed_is_no_run_that_has_ended_by_itself(
     assert (only(runs).status, only(runs).kind) == ("killed", "nan")
 
 
-def test_summary_has_the_last_word_on_a_run_that_is_over(
+def test_summary_overrides_the_journal_for_a_finished_run(
     options: Options, runs: Path
 ) -> None:
     ended = "reduced", "reduced: 10 -> 2 operators", 0
@@ -206,7 +204,7 @@ def other_tables(path: Path) -> None:
         (other_tables, "foreign", "of version 77"),
     ],
 )
-def test_journal_that_cannot_be_read_is_told_beside_the_others(
+def test_unreadable_journal_is_listed_as_a_problem_with_the_other_runs(
     options: Options,
     runs: Path,
     damage: Callable[[Path], None],
@@ -223,16 +221,14 @@ def test_journal_that_cannot_be_read_is_told_beside_the_others(
     assert not found["model-2"].may_go_on
 
 
-def test_looking_changes_nothing(options: Options, runs: Path) -> None:
+def test_listing_changes_no_file(options: Options, runs: Path) -> None:
     begin(options, runs / "model-1")
     before = {p: p.stat().st_mtime_ns for p in runs.rglob("*")}
     assert list_runs(runs)
     assert {p: p.stat().st_mtime_ns for p in runs.rglob("*")} == before
 
 
-def test_folder_of_a_run_is_listed_itself_and_others_are_not(
-    options: Options, runs: Path
-) -> None:
+def test_only_folders_with_a_run_are_listed(options: Options, runs: Path) -> None:
     begin(options, runs / "model-1")
     (runs / "no-run").mkdir()
     (runs / "file").touch()
@@ -240,21 +236,27 @@ def test_folder_of_a_run_is_listed_itself_and_others_are_not(
     assert [run.folder for run in list_runs(runs)] == [runs / "model-1"]
 
 
-def test_last_run_is_the_last_one(options: Options, runs: Path) -> None:
+def test_runs_are_listed_in_the_order_of_their_start(
+    options: Options, runs: Path
+) -> None:
     for name in ("model-9", "model-10", "another-1"):
         begin(options, runs / name)
     names = [run.folder.name for run in list_runs(runs)]
     assert names == ["model-9", "model-10", "another-1"]
 
 
-def test_folder_that_is_missing_says_where_runs_are(tmp_path: Path) -> None:
+def test_missing_folder_is_reported_with_the_usual_place_of_runs(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "file").touch()
     for name, said in {"none": "No such file", "file": "Not a directory"}.items():
         with pytest.raises(UsageError, match=f"(?s){said}.*stored in shrinkfx-out"):
             list_runs(tmp_path / name)
 
 
-def test_who_looks_does_not_keep_a_run_out(options: Options, runs: Path) -> None:
+def test_listing_does_not_block_the_start_of_a_run(
+    options: Options, runs: Path
+) -> None:
     """A look holds the lock for a moment, in which a run may begin."""
     out = runs / "model-1"
     begin(options, out)

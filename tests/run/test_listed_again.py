@@ -166,7 +166,7 @@ def _world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     return world
 
 
-def test_listing_that_verifies_is_the_result(world: World) -> None:
+def test_verified_listing_is_the_result(world: World) -> None:
     found, kept = world.result()
     assert kept.verified.always_fails
     assert kept.result.candidate.listing is not None
@@ -174,7 +174,7 @@ def test_listing_that_verifies_is_the_result(world: World) -> None:
     assert len(world.scripts) == 3
 
 
-def test_what_a_listing_was_made_of_is_verified_where_no_listing_is(
+def test_reduced_program_is_verified_if_no_listing_verifies(
     world: World,
 ) -> None:
     world.script = is_unlisted
@@ -198,7 +198,7 @@ def test_what_a_listing_was_made_of_is_verified_where_no_listing_is(
     assert '"listing"' not in (world.folder / "repro.py").read_text()
 
 
-def test_values_as_they_were_are_gone_back_to_before_the_listing_is_given_up(
+def test_exact_values_are_restored_before_a_listing_is_given_up(
     world: World,
 ) -> None:
     def is_exact(candidate: Candidate) -> bool:
@@ -212,7 +212,7 @@ def test_values_as_they_were_are_gone_back_to_before_the_listing_is_given_up(
     assert is_exact(kept.result.candidate)
 
 
-def test_operators_that_verification_has_led_to_are_listed_in_turn(
+def test_operators_found_during_verification_are_simplified_in_turn(
     world: World,
 ) -> None:
     world.stock = holds("relu", "tanh")
@@ -232,7 +232,7 @@ def test_operators_that_verification_has_led_to_are_listed_in_turn(
     assert len({*map(id, counted)}) == len(counted) == 3  # no check is forgotten
 
 
-def test_operators_are_listed_twice_at_most(world: World) -> None:
+def test_operators_are_simplified_at_most_twice(world: World) -> None:
     world.stock, world.script = holds("relu", "tanh"), is_unlisted
     found, kept = world.result()
     assert kept.verified.always_fails

@@ -143,7 +143,7 @@ def notes(events: list[Event]) -> str:
     return "\n".join(event.text for event in events if isinstance(event, NoteAdded))
 
 
-def test_what_is_left_is_made_smaller_in_the_form_of_source(tmp_path: Path) -> None:
+def test_reduced_program_is_simplified_in_source_form(tmp_path: Path) -> None:
     worker = Worker(lambda program: sizes(program)[0] >= 2)
     found, events = reduced(tmp_path, worker)
     best = found.reducer.best.listing
@@ -161,7 +161,7 @@ def test_what_is_left_is_made_smaller_in_the_form_of_source(tmp_path: Path) -> N
     assert steps[0].bytes_of_inputs[0] == 96
 
 
-def test_wrong_values_do_not_become_a_wrong_shape(tmp_path: Path) -> None:
+def test_mismatch_in_values_does_not_become_a_mismatch_in_shape(tmp_path: Path) -> None:
     """At small sizes it fails by another fault, whatever that is."""
 
     def fails(program: PrintedProgram) -> bool | Ending:
@@ -177,7 +177,7 @@ def test_wrong_values_do_not_become_a_wrong_shape(tmp_path: Path) -> None:
     assert caught == ["shape 1"]
 
 
-def test_failure_of_vectorised_code_does_not_become_another_of_small_sizes(
+def test_failure_of_vectorized_code_does_not_become_another_at_small_sizes(
     tmp_path: Path,
 ) -> None:
     """Below 9 elements it fails by another fault, which needs no vectors."""
@@ -199,7 +199,7 @@ def test_failure_of_vectorised_code_does_not_become_another_of_small_sizes(
     assert len(worker.compiled) == asked
 
 
-def test_failure_of_large_sizes_does_not_become_another_of_small_sizes(
+def test_failure_at_large_sizes_does_not_become_another_at_small_sizes(
     tmp_path: Path,
 ) -> None:
     """Between 9 and 63 columns it passes, and no setting tells the faults apart."""
@@ -222,7 +222,7 @@ def test_failure_of_large_sizes_does_not_become_another_of_small_sizes(
     assert len(worker.compiled) == asked
 
 
-def test_failure_of_every_size_is_tested_once_with_a_size_between(
+def test_failure_at_every_size_is_tested_once_at_an_intermediate_size(
     tmp_path: Path,
 ) -> None:
     large = replace(SAVED, shape=(4, 100))
@@ -241,7 +241,7 @@ def replace_input(program: PrintedProgram, recipe: TensorSpec) -> PrintedProgram
 
 
 @pytest.mark.parametrize("most", [3, 60])
-def test_cause_is_restored_where_the_search_was_cut_short(
+def test_cause_is_restored_if_the_search_was_cut_short(
     most: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(making_smaller, "_MOST", most)
@@ -252,7 +252,7 @@ def test_cause_is_restored_where_the_search_was_cut_short(
     assert math.prod(sizes(best)) >= 9
 
 
-def test_program_that_passes_does_not_become_the_result(tmp_path: Path) -> None:
+def test_passing_program_does_not_become_the_result(tmp_path: Path) -> None:
     """The values as they were do not fail; those from a seed do."""
 
     def fails(program: PrintedProgram) -> bool:
@@ -271,7 +271,7 @@ def is_scalar(worker: Worker) -> bool:
     return worker.options[-1].inductor.get("cpp.simdlen") == 1
 
 
-def test_failure_that_does_the_same_without_vectors_is_asked_about_twice(
+def test_failure_that_is_unchanged_without_vectors_is_tested_twice(
     tmp_path: Path,
 ) -> None:
     worker = Worker(lambda _: True)
@@ -283,7 +283,7 @@ def test_failure_that_does_the_same_without_vectors_is_asked_about_twice(
     assert "another reason" not in notes(events)
 
 
-def test_what_operators_are_wrong_about_stays_the_same(tmp_path: Path) -> None:
+def test_fake_kernel_mismatches_of_kept_operators_stay_the_same(tmp_path: Path) -> None:
     """Of operators that are left, and only while what is sought is of a run."""
     lies = (strided(name, (1, 4), (6, 1)) for name in ("tanh", "tanh", "cos"))
     causes = OtherCauses(tuple(lies))
@@ -297,7 +297,7 @@ def test_what_operators_are_wrong_about_stays_the_same(tmp_path: Path) -> None:
         assert {o.mismatches for o in worker.options} == {kept}
 
 
-def test_custom_operators_stay_within_what_they_are_given(tmp_path: Path) -> None:
+def test_simplification_respects_the_bounds_of_custom_operators(tmp_path: Path) -> None:
     """Not those of which it is known that the original's do not."""
     tanh = "aten.tanh.default"
     for what, bounded in ((Misbehavior.LAYOUT, (tanh,)), (Misbehavior.STRAYS, ())):
@@ -320,7 +320,7 @@ DIES = Ending("signal", signal.SIGFPE, Stage.PASSING)
         (DIES, ["crash at the sizes that must pass"]),
     ],
 )
-def test_target_at_sizes_that_must_pass_is_no_by_catch(
+def test_target_failure_at_passing_sizes_is_not_among_other_failures(
     tmp_path: Path, ending: Ending, caught: list[str]
 ) -> None:
     """Made small, they are those that fail; another failure there is by-catch."""
@@ -335,7 +335,7 @@ def test_target_at_sizes_that_must_pass_is_no_by_catch(
     assert told == caught
 
 
-def test_values_come_from_a_seed_where_that_fails_too(tmp_path: Path) -> None:
+def test_values_come_from_a_seed_if_the_seeded_program_fails(tmp_path: Path) -> None:
     worker = Worker(lambda _: True)
     reduced(tmp_path, worker, keep=("values", "sizes"))
     assert worker.compiled[0].inputs[0].recipe().fill == Seeded("randn")
@@ -351,7 +351,7 @@ def test_values_come_from_a_seed_where_that_fails_too(tmp_path: Path) -> None:
     assert exact(best)
 
 
-def test_kinds_that_are_kept_are_left_as_they_are(tmp_path: Path) -> None:
+def test_kinds_named_by_keep_are_not_simplified(tmp_path: Path) -> None:
     found, _ = reduced(tmp_path, Worker(lambda _: True), keep=("sizes",))
     best = found.reducer.best.listing
     assert best is not None
@@ -360,7 +360,7 @@ def test_kinds_that_are_kept_are_left_as_they_are(tmp_path: Path) -> None:
     assert found.kinds["values"] == PLAINEST
 
 
-def test_search_of_listings_is_over_where_checks_are(tmp_path: Path) -> None:
+def test_simplification_stops_at_the_check_limit(tmp_path: Path) -> None:
     spent = len(reduced(tmp_path, Worker(lambda _: False))[0].search.verdicts())
     found, _ = reduced(tmp_path, Worker(lambda _: True), max_checks=spent + 1)
     assert found.stopped == ""
@@ -369,7 +369,7 @@ def test_search_of_listings_is_over_where_checks_are(tmp_path: Path) -> None:
     assert found.kinds["sizes"] == f"not asked: limit of {spent + 1} checks reached"
 
 
-def test_result_stays_where_no_listing_of_it_fails(tmp_path: Path) -> None:
+def test_result_is_kept_if_no_listing_fails(tmp_path: Path) -> None:
     found, events = reduced(tmp_path, Worker(lambda _: False))
     assert found.made_of is None
     assert found.reducer.best.listing is None
@@ -380,14 +380,14 @@ def test_result_stays_where_no_listing_of_it_fails(tmp_path: Path) -> None:
     assert len(checks) == len(found.search.verdicts()) + 2
 
 
-def test_result_stays_where_it_cannot_be_listed(tmp_path: Path) -> None:
+def test_result_is_kept_if_listing_is_refused(tmp_path: Path) -> None:
     found, events = reduced(tmp_path, Worker(lambda _: True, refuses=ListCandidate))
     assert found.reducer.best.listing is None
     assert "as source: no such thing here" in found.kinds["values"]
     assert "as source: no such thing here" in notes(events)
 
 
-def test_nothing_is_said_to_be_minimal_that_no_fake_tensor_was_asked_about(
+def test_kinds_are_not_minimal_if_rewrites_cannot_be_fitted(
     tmp_path: Path,
 ) -> None:
     found, _ = reduced(tmp_path, Worker(lambda _: True, refuses=FitRewrites))
@@ -395,7 +395,7 @@ def test_nothing_is_said_to_be_minimal_that_no_fake_tensor_was_asked_about(
     assert found.kinds["sizes"] == "not asked: no such thing here"
 
 
-def test_what_fake_tensors_do_not_run_is_minimal_in_values_at_most(
+def test_only_values_are_minimal_if_fake_tensors_cannot_run_the_program(
     tmp_path: Path,
 ) -> None:
     worker = Worker(lambda _: True, misfit="no fake class\nof a queue")
@@ -408,14 +408,16 @@ def test_what_fake_tensors_do_not_run_is_minimal_in_values_at_most(
         )
 
 
-def test_strategies_for_operators_alone_leave_it_as_it_is(tmp_path: Path) -> None:
+def test_result_is_kept_if_only_strategies_for_operators_are_selected(
+    tmp_path: Path,
+) -> None:
     worker = Worker(lambda _: True)
     found, _ = reduced(tmp_path, worker, strategies=("drop_nodes",))
     assert worker.compiled == []
     assert found.kinds["sizes"] == "not asked: no strategy for this was selected"
 
 
-def test_operands_are_not_minimal_where_operators_were_asked_about_in_part(
+def test_operands_are_not_minimal_with_only_some_operator_strategies(
     tmp_path: Path,
 ) -> None:
     for folder in "ab":
@@ -427,7 +429,7 @@ def test_operands_are_not_minimal_where_operators_were_asked_about_in_part(
     assert every.kinds["operands"] == MINIMAL
 
 
-def test_what_was_found_before_stays_at_hand(tmp_path: Path) -> None:
+def test_dropping_a_listing_restores_the_reduced_program(tmp_path: Path) -> None:
     listed, _ = reduced(tmp_path, Worker(lambda _: True))
     checks = sum(len(each.search.verdicts()) for each in listed.all)
     found = drop_listing(listed, "its repro passes")
@@ -436,7 +438,7 @@ def test_what_was_found_before_stays_at_hand(tmp_path: Path) -> None:
     assert sum(len(each.search.verdicts()) for each in found.all) == checks
 
 
-def test_search_of_listings_goes_on_from_its_journal(tmp_path: Path) -> None:
+def test_simplification_resumes_from_its_journal(tmp_path: Path) -> None:
     journal = Journal()
     first, again = (Worker(lambda p: sizes(p)[0] >= 2) for _ in range(2))
     found, _ = reduced(tmp_path, first, journal)
@@ -445,7 +447,7 @@ def test_search_of_listings_goes_on_from_its_journal(tmp_path: Path) -> None:
     assert again.compiled == []
 
 
-def test_values_are_found_in_the_folder_of_the_run(tmp_path: Path) -> None:
+def test_values_are_read_from_the_folder_of_the_run(tmp_path: Path) -> None:
     client = CheckClient(Worker(lambda _: True), Limits(10.0, 1 << 30))
     assert with_values(client, tmp_path).options.data is None
     (tmp_path / VALUES).touch()
@@ -469,7 +471,7 @@ def test_result_is_written_with_short_names() -> None:
     assert with_short_names(WHOLE) is WHOLE
 
 
-def test_checks_of_a_search_that_comes_to_nothing_are_counted(tmp_path: Path) -> None:
+def test_checks_of_a_failed_simplification_are_counted(tmp_path: Path) -> None:
     spent = len(reduced(tmp_path, Worker(lambda _: False))[0].search.verdicts())
     found, _ = reduced(tmp_path, Worker(lambda _: False), max_checks=spent + 1)
     assert found.made_of is None
@@ -478,7 +480,7 @@ def test_checks_of_a_search_that_comes_to_nothing_are_counted(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("more", [0, 1, 3])
-def test_listing_that_the_runs_checks_do_not_reach_takes_more_of_them(
+def test_listing_cut_short_by_the_check_limit_is_marked_as_short(
     tmp_path: Path, more: int
 ) -> None:
     """Before its first question, in those that it begins with, and after them."""
@@ -493,7 +495,7 @@ def test_listing_that_the_runs_checks_do_not_reach_takes_more_of_them(
     assert found.is_short
 
 
-def test_listing_that_has_had_its_share_takes_no_more_of_the_runs(
+def test_listing_cut_short_by_its_own_share_is_not_marked_as_short(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(making_smaller, "_MOST", 3)

@@ -87,7 +87,7 @@ ON_GPU = """\
 
 
 @pytest.mark.parametrize("side", [Guard.AFTER, Guard.INITCHECK, None])
-def test_result_on_a_gpu_is_judged_by_compute_sanitizer(side: Guard | None) -> None:
+def test_result_on_a_gpu_is_run_under_compute_sanitizer(side: Guard | None) -> None:
     """Also where it fails without guard pages: it names the line."""
     tools = []
 
@@ -106,7 +106,7 @@ def test_result_on_a_gpu_is_judged_by_compute_sanitizer(side: Guard | None) -> N
     assert notes[-1].startswith("compute-sanitizer: global out of bounds: read of 4 ")
 
 
-def test_refusal_of_compute_sanitizer_is_told_and_the_run_goes_on() -> None:
+def test_refusal_of_compute_sanitizer_is_reported_and_the_run_continues() -> None:
     log = "========= Error: Device not supported. See the documentation\n"
     worker = Worker(lambda *_: Ending("exit", 1, "start", log=log))
     memory, notes = examined(worker, side=None, on_gpu=True)
@@ -117,7 +117,7 @@ def test_refusal_of_compute_sanitizer_is_told_and_the_run_goes_on() -> None:
     assert notes[-1] == f"compute-sanitizer: {memory.no_report}"
 
 
-def test_silent_result_needs_the_guard_pages_that_showed_it() -> None:
+def test_passing_result_needs_its_guard_pages() -> None:
     worker = Worker(sanitized_or(PASSES))
     memory, notes = examined(worker)
     assert memory.guard is Guard.BEFORE
@@ -129,7 +129,7 @@ def test_silent_result_needs_the_guard_pages_that_showed_it() -> None:
     assert worker.asked[-1].fresh
 
 
-def test_result_that_fails_by_itself_needs_none() -> None:
+def test_result_that_fails_without_guard_pages_does_not_need_them() -> None:
     worker = Worker(sanitized_or(CRASHES))
     memory, _ = examined(worker)
     assert memory.guard is Guard.OFF
@@ -137,12 +137,12 @@ def test_result_that_fails_by_itself_needs_none() -> None:
     assert len(worker.asked) == ENOUGH + 1
 
 
-def test_one_silent_run_of_many_is_enough_to_need_them() -> None:
+def test_one_passing_run_of_many_makes_guard_pages_necessary() -> None:
     worker = Worker(lambda _, number: PASSES if number == ENOUGH else CRASHES)
     assert examined(worker)[0].guard is Guard.BEFORE
 
 
-def test_a_run_that_something_else_has_ended_is_not_silent() -> None:
+def test_inconclusive_run_does_not_make_guard_pages_necessary() -> None:
     worker = Worker(lambda _, number: LATE if number == 2 else CRASHES)
     memory, _ = examined(worker)
     assert memory.guard is Guard.OFF
@@ -158,7 +158,9 @@ def test_a_run_that_something_else_has_ended_is_not_silent() -> None:
     ("ending", "said"),
     [(NO_LIBRARY, "no libasan"), (PASSES, "the run: passes")],
 )
-def test_missing_report_is_told_in_a_line(ending: Ending, said: str) -> None:
+def test_missing_sanitizer_report_is_noted_in_one_line(
+    ending: Ending, said: str
+) -> None:
     memory, notes = examined(Worker(lambda _, number: ending))
     assert memory.report is None
     assert said in memory.no_report
@@ -173,7 +175,7 @@ def test_missing_report_is_told_in_a_line(ending: Ending, said: str) -> None:
         (Signature(Kind.CRASH, Stage.COMPILE, MEMORY_FAULT), Guard.AFTER),
     ],
 )
-def test_nothing_is_asked_where_guard_pages_tell_nothing(
+def test_no_query_is_made_if_guard_pages_are_irrelevant(
     target: Signature, side: Guard | None
 ) -> None:
     worker = Worker(sanitized_or(PASSES))
@@ -181,7 +183,7 @@ def test_nothing_is_asked_where_guard_pages_tell_nothing(
     assert not worker.asked
 
 
-def test_sanitizer_that_runs_out_of_minutes_is_no_end_of_the_run() -> None:
+def test_sanitizer_that_exceeds_the_minutes_does_not_end_the_run() -> None:
     """It takes longer than a check, and what is known without it is written."""
 
     def answer(asked: Arguments, _: int) -> Ending:
@@ -200,7 +202,9 @@ def test_sanitizer_that_runs_out_of_minutes_is_no_end_of_the_run() -> None:
 
 
 @pytest.mark.parametrize(("seconds", "asked"), [(3.9, 0), (4.9, 1), (5.1, 2)])
-def test_little_time_is_left_for_the_repro(seconds: float, asked: int) -> None:
+def test_sanitizer_is_skipped_if_the_repro_needs_the_remaining_time(
+    seconds: float, asked: int
+) -> None:
     """Four checks' worth of it, before each of the two looks at the result."""
     worker = Worker(sanitized_or(PASSES))
     memory, notes = examined(worker, seconds=seconds)
@@ -226,7 +230,7 @@ def test_little_time_is_left_for_the_repro(seconds: float, asked: int) -> None:
         ("ima", "off", False),
     ],
 )
-def test_guard_pages_are_for_memory_errors_unless_told_otherwise(
+def test_guard_pages_are_used_for_memory_errors_by_default(
     until: str | None, asked: str, wanted: bool
 ) -> None:
     options = Options(Path("model.pt2"), until=until, guard_pages=asked)
@@ -253,7 +257,7 @@ def test_guard_pages_are_for_memory_errors_unless_told_otherwise(
         (Ready(for_cuda=True, backend="interpreter"), {"guard_pages": "on"}, set(), ""),
     ],
 )
-def test_what_makes_a_memory_error_show_goes_by_device_and_options(
+def test_guard_page_settings_depend_on_device_and_options(
     ready: Ready, asked: dict[str, str], tried: set[str], said: str
 ) -> None:
     events: list[Event] = []

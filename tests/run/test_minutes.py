@@ -217,7 +217,7 @@ CHECKS: Sequence[float] = (1, 3, 6, 10, 15, 20, 25, 30, 40, 50, 60, 75, 90, 105)
 
 
 @pytest.mark.parametrize("check_s", CHECKS)
-def test_three_minutes_end_within_four_with_a_verified_repro(
+def test_run_with_three_minutes_ends_in_four_with_a_verified_repro(
     model: Made, check_s: float
 ) -> None:
     world = model(check_s)
@@ -228,7 +228,7 @@ def test_three_minutes_end_within_four_with_a_verified_repro(
     assert (check_s > 10) or reduction.operators[1] == 1
 
 
-def test_minutes_that_are_many_change_nothing(model: Made) -> None:
+def test_ample_minutes_do_not_change_the_search(model: Made) -> None:
     asked = []
     for minutes in (30.0, None):
         world = model(1.0)
@@ -239,12 +239,12 @@ def test_minutes_that_are_many_change_nothing(model: Made) -> None:
     assert asked[0] == asked[1]
 
 
-def test_summary_says_with_which_versions(model: Made) -> None:
+def test_summary_lists_the_versions(model: Made) -> None:
     versions = model(1.0).reduced(30.0).summary["versions"]
     assert versions == {"shrinkfx": __version__, "torch": "2"}
 
 
-def test_baseline_that_leaves_no_minutes_still_ends_with_the_originals_repro(
+def test_baseline_that_uses_all_minutes_leaves_an_input_program_repro(
     model: Made,
 ) -> None:
     world = model(80.0)
@@ -262,7 +262,7 @@ def test_baseline_that_leaves_no_minutes_still_ends_with_the_originals_repro(
     assert "--resume" in reduction.to_go_on
 
 
-def test_minutes_that_end_in_the_first_run_leave_nothing_to_write(model: Made) -> None:
+def test_minutes_that_end_in_the_first_run_give_no_result(model: Made) -> None:
     world = model(200.0)
     with pytest.raises(
         BudgetExhausted,
@@ -274,7 +274,7 @@ def test_minutes_that_end_in_the_first_run_leave_nothing_to_write(model: Made) -
     assert world.now <= 180.0
 
 
-def test_form_that_was_not_asked_about_is_asked_about_with_more_minutes(
+def test_skipped_form_query_is_made_on_resume_with_more_minutes(
     model: Made,
 ) -> None:
     """What the first session has seen is not seen again."""
@@ -293,7 +293,7 @@ def test_form_that_was_not_asked_about_is_asked_about_with_more_minutes(
 
 
 @pytest.mark.parametrize("check_s", [80.0, 27.0])
-def test_time_for_a_repro_is_kept_in_a_run_that_goes_on(
+def test_time_reserved_for_the_repro_is_kept_on_resume(
     model: Made, check_s: float
 ) -> None:
     """What the first session has seen tells it, be that before its search or in it."""
@@ -310,7 +310,7 @@ def test_time_for_a_repro_is_kept_in_a_run_that_goes_on(
 
 @pytest.mark.parametrize("check_s", [80.0, 27.0])
 @pytest.mark.parametrize("schema", [SCHEMA - 1, None])
-def test_run_that_another_version_has_begun_is_refused_with_what_to_do(
+def test_run_started_by_another_version_is_refused_with_advice(
     model: Made, check_s: float, schema: int | None
 ) -> None:
     """Be it that it had seen the failure alone, or had begun to search."""
@@ -331,7 +331,7 @@ def test_run_that_another_version_has_begun_is_refused_with_what_to_do(
     assert {task for task, _ in world.asked} <= {Describe}
 
 
-def test_run_that_goes_on_says_the_same_of_other_causes(model: Made) -> None:
+def test_resumed_run_reports_the_same_other_causes(model: Made) -> None:
     lie = replace(strided("n3", (1,), (2,)), within="")  # it is no suspect here
     world = model(27.0)
     world.described = replace(
@@ -345,7 +345,7 @@ def test_run_that_goes_on_says_the_same_of_other_causes(model: Made) -> None:
     assert f"Warning (input program): {eager}" in reduction.repro.read_text()
 
 
-def test_kind_that_is_not_what_was_asked_for_is_explained_once_it_is_seen(
+def test_differing_failure_kind_is_explained_once(
     model: Made, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     died = Ending("signal", signal.SIGSEGV, "run")
@@ -358,7 +358,7 @@ def test_kind_that_is_not_what_was_asked_for_is_explained_once_it_is_seen(
     assert world.notes[before + 1 :].count(kind) == 1
 
 
-def test_search_that_was_out_of_minutes_asks_nothing_again(model: Made) -> None:
+def test_search_out_of_minutes_repeats_no_query_on_resume(model: Made) -> None:
     world = model(27.0)
     assert world.reduced(3.0).status == "stopped"
     *answered, _ = world.questions()  # the last one was cut short
@@ -371,7 +371,7 @@ def test_search_that_was_out_of_minutes_asks_nothing_again(model: Made) -> None:
     assert not set(answered) & set(world.questions())
 
 
-def test_blame_is_left_out_where_it_would_take_the_time_of_the_search(
+def test_localization_is_skipped_if_the_search_needs_the_time(
     model: Made,
 ) -> None:
     world = model(25.0)
@@ -386,7 +386,7 @@ def test_blame_is_left_out_where_it_would_take_the_time_of_the_search(
     )
 
 
-def test_repro_of_the_original_is_there_where_no_smaller_one_fails(
+def test_repro_of_the_input_program_is_written_if_no_smaller_repro_fails(
     model: Made,
 ) -> None:
     """The minutes are spent when the result's repro turns out to pass."""
@@ -402,7 +402,7 @@ def test_repro_of_the_original_is_there_where_no_smaller_one_fails(
     assert steps == ["verifying an earlier step (12 operators)"]
 
 
-def test_repro_that_takes_longer_than_thought_is_the_program_itself(
+def test_slow_repro_is_verified_as_the_program_itself(
     model: Made,
 ) -> None:
     """It fails with its own inputs only, and there was no time to come to those."""
@@ -415,7 +415,7 @@ def test_repro_that_takes_longer_than_thought_is_the_program_itself(
     assert reduction.summary["repro_form"] == "the program itself"
 
 
-def test_what_a_run_left_out_that_is_over_is_done_with_more_minutes(
+def test_steps_skipped_by_a_finished_run_are_made_with_more_minutes(
     model: Made,
 ) -> None:
     world = model(25.0)
@@ -444,7 +444,7 @@ def test_what_a_run_left_out_that_is_over_is_done_with_more_minutes(
     assert not over.value.more
 
 
-def test_other_runs_of_a_repro_are_made_only_if_there_is_time(model: Made) -> None:
+def test_further_runs_of_a_repro_are_made_only_if_there_is_time(model: Made) -> None:
     world = model(60.0)
     reduction = world.reduced(3.0)
     assert reduction.verified == (1, 1)
@@ -467,7 +467,7 @@ def test_guard_pages_leave_time_for_a_verified_repro(
 
 
 @pytest.mark.parametrize("check_s", [5, 20])
-def test_guard_pages_that_slow_a_program_down_do_not_take_all_minutes(
+def test_guard_pages_that_slow_a_program_do_not_use_all_minutes(
     model: Made, check_s: float
 ) -> None:
     """It fails without them: the run goes on so, and verifies that."""
@@ -486,7 +486,7 @@ def test_guard_pages_that_slow_a_program_down_do_not_take_all_minutes(
     assert "before each tensor" in given_up[1]
 
 
-def test_first_run_alone_may_take_all_minutes_before_guard_pages_are_tried(
+def test_first_run_may_use_all_minutes_before_guard_pages_are_tried(
     model: Made,
 ) -> None:
     world = model(200.0)

@@ -56,7 +56,7 @@ class Worker(FakeServer):
         ),
     ],
 )
-def test_each_comparison_is_told_how_close_is_close(
+def test_each_comparison_uses_the_requested_tolerance(
     tmp_path: Path, options: Options, told: dict[str, object]
 ) -> None:
     worker = Worker(tmp_path)
@@ -74,7 +74,7 @@ def test_each_comparison_is_told_how_close_is_close(
 
 
 @pytest.mark.parametrize("operators", [9, 2, 0])
-def test_form_that_counts_otherwise_than_the_file_is_told(
+def test_differing_operator_count_of_the_reduced_form_is_reported(
     tmp_path: Path, operators: int
 ) -> None:
     """No number: of a worker that has not counted."""
@@ -91,7 +91,7 @@ def test_form_that_counts_otherwise_than_the_file_is_told(
     assert ("the file has" in "".join(notes)) == (operators == 9)
 
 
-def test_probes_are_refused_where_nothing_is_interpreted(tmp_path: Path) -> None:
+def test_probes_are_refused_without_the_interpreter(tmp_path: Path) -> None:
     worker = Worker(tmp_path)
     for options in (
         Options(Path("m.pt2"), probe="real"),
@@ -124,7 +124,7 @@ def seen(worker: Worker, folder: Path, **options: Any) -> NotReproducible:
     return raised.value
 
 
-def test_program_that_passes_for_want_of_a_setting_runs_once(tmp_path: Path) -> None:
+def test_program_that_passes_for_lack_of_a_setting_runs_once(tmp_path: Path) -> None:
     worker = Passing(tmp_path)
     error = seen(worker, tmp_path)
     compiled = [each for each in worker.asked if not isinstance(each.task, Describe)]
@@ -135,7 +135,7 @@ def test_program_that_passes_for_want_of_a_setting_runs_once(tmp_path: Path) -> 
     assert "possible differences from the failing run:" not in str(error)
 
 
-def test_who_says_how_many_runs_there_are_has_them_all_the_same(tmp_path: Path) -> None:
+def test_requested_number_of_baseline_runs_is_always_made(tmp_path: Path) -> None:
     worker = Passing(tmp_path)
     error = seen(worker, tmp_path, baseline_runs=4)
     compiled = [each for each in worker.asked if not isinstance(each.task, Describe)]
@@ -144,7 +144,9 @@ def test_who_says_how_many_runs_there_are_has_them_all_the_same(tmp_path: Path) 
     assert LACKING in str(error)
 
 
-def test_program_that_fails_without_what_is_lacking_is_reduced(tmp_path: Path) -> None:
+def test_program_that_fails_despite_a_missing_setting_is_reduced(
+    tmp_path: Path,
+) -> None:
     options = Options(Path("m.pt2"), lacking=(LACKING,))
     context = RunContext(options, tmp_path, ignore_event)
 
@@ -172,7 +174,7 @@ class Raising(Worker):
         return Ending("exit", stage=next(self.stages), answer=raised)
 
 
-def test_error_that_users_call_by_another_name_is_reduced(tmp_path: Path) -> None:
+def test_exception_kind_covers_a_load_error(tmp_path: Path) -> None:
     notes: list[str] = []
 
     def listen(event: Event) -> None:
@@ -198,7 +200,7 @@ def test_error_that_users_call_by_another_name_is_reduced(tmp_path: Path) -> Non
         ({"until": "mismatch"}, ["load"]),
     ],
 )
-def test_other_failure_is_refused(
+def test_failure_other_than_requested_is_refused(
     tmp_path: Path, options: dict[str, Any], stages: list[str]
 ) -> None:
     asked = Options(Path("m.pt2"), guard_pages="off", baseline_runs=3, **options)

@@ -58,17 +58,17 @@ class Gpu(FakeServer):
         return Ending("exit", stage="done", answer=Checked())
 
 
-def told_to(listener: list[Event]) -> list[str]:
+def note_texts(listener: list[Event]) -> list[str]:
     return [event.text for event in listener if isinstance(event, NoteAdded)]
 
 
 @pytest.fixture(autouse=True)
-def _nobody_has_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+def _default_allocator(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(NO_CACHING, raising=False)
 
 
 @pytest.mark.parametrize("with_it", [True, False])
-def test_search_and_repro_have_the_allocator_that_shows_it(
+def test_search_and_repro_use_the_allocator_that_shows_the_failure(
     tmp_path: Path, with_it: bool
 ) -> None:
     gpu, events = Gpu(tmp_path, lambda cached: cached is with_it), list[Event]()
@@ -83,7 +83,7 @@ def test_search_and_repro_have_the_allocator_that_shows_it(
     assert set_there[BLOCKING] == "1"
     assert set_there.get(NO_CACHING) == (None if with_it else "1")
     assert "TORCH_SOMETHING" not in set_there
-    said = told_to(events)
+    said = note_texts(events)
     assert said[0] == "running on NVIDIA H100 as cuda:0, with CUDA_VISIBLE_DEVICES=3"
     only = (
         "the program fails only with the caching allocator: the search and "
@@ -92,7 +92,7 @@ def test_search_and_repro_have_the_allocator_that_shows_it(
     assert any(line.startswith(only) for line in said) is with_it
 
 
-def test_journal_remembers_the_allocator(tmp_path: Path) -> None:
+def test_journal_stores_the_allocator(tmp_path: Path) -> None:
     gpu, journal = Gpu(tmp_path, lambda cached: cached), Journal()
     for _ in range(2):
         options = Options(Path("m.pt2"))
@@ -101,7 +101,7 @@ def test_journal_remembers_the_allocator(tmp_path: Path) -> None:
         assert dict(subject.client.options.environment) == {NO_CACHING: ""}
 
 
-def test_allocator_of_the_users_choice_is_the_only_one(tmp_path: Path) -> None:
+def test_allocator_chosen_by_the_user_is_the_only_one_tried(tmp_path: Path) -> None:
     gpu = Gpu(tmp_path, lambda cached: cached)
     options = Options(Path("m.pt2"), environment={NO_CACHING: "1"}, baseline_runs=2)
     context = RunContext(options, tmp_path, lambda event: None)
@@ -111,7 +111,7 @@ def test_allocator_of_the_users_choice_is_the_only_one(tmp_path: Path) -> None:
     assert all(NO_CACHING not in each for each in environments)
 
 
-def test_what_a_gpu_does_not_show_is_offered_to_the_interpreter(tmp_path: Path) -> None:
+def test_interpreter_is_suggested_if_the_gpu_shows_no_failure(tmp_path: Path) -> None:
     gpu = Gpu(tmp_path, lambda cached: False)
     options = Options(Path("m.pt2"), baseline_runs=2)
     context = RunContext(options, tmp_path, lambda event: None)

@@ -54,7 +54,7 @@ def chosen(
     return found, [event.text for event in events if isinstance(event, NoteAdded)]
 
 
-def test_what_is_asked_for_is_done_and_else_what_is_usual(tmp_path: Path) -> None:
+def test_jobs_are_as_requested_or_the_default(tmp_path: Path) -> None:
     assert chosen(tmp_path) == (usual_jobs(), [])
     assert chosen(tmp_path, 3) == (3, [])
     assert chosen(tmp_path, 1) == (1, [])
@@ -66,7 +66,7 @@ COMMAND = replace(SUBJECT, command=Command("./fails {}"))
 @pytest.mark.parametrize(
     ("subject", "ready"), [(COMMAND, ON_CPU), (SUBJECT, ON_GPU)], ids=["check", "gpu"]
 )
-def test_what_may_not_be_shared_is_not_unless_that_is_said(
+def test_jobs_default_to_one_if_the_device_must_not_be_shared(
     tmp_path: Path, subject: Subject, ready: Ready
 ) -> None:
     assert chosen(tmp_path, None, subject, ready) == (1, [])
@@ -74,7 +74,7 @@ def test_what_may_not_be_shared_is_not_unless_that_is_said(
     assert chosen(tmp_path, None, SUBJECT, INTERPRETED) == (usual_jobs(), [])
 
 
-def test_one_candidate_is_asked_about_on_each_gpu(tmp_path: Path) -> None:
+def test_one_job_runs_on_each_gpu_by_default(tmp_path: Path) -> None:
     options = Options(Path("m.pt2"), gpus=("0", "1", "2"))
     context = RunContext(options, tmp_path, lambda event: None)
     assert jobs_for(context, SUBJECT, ON_GPU) == 3
@@ -83,14 +83,14 @@ def test_one_candidate_is_asked_about_on_each_gpu(tmp_path: Path) -> None:
     assert jobs_for(context, SUBJECT, ON_GPU) == 6
 
 
-def test_failure_of_some_runs_is_asked_about_one_by_one(tmp_path: Path) -> None:
+def test_flaky_failure_is_checked_one_candidate_at_a_time(tmp_path: Path) -> None:
     flaky = replace(SUBJECT, rate=0.5)
     assert chosen(tmp_path, None, flaky) == (1, [])
     jobs, (said,) = chosen(tmp_path, 3, flaky)
     assert (jobs, "one at a time" in said) == (1, True)
 
 
-def test_no_more_than_there_is_memory_for(tmp_path: Path) -> None:
+def test_jobs_are_limited_by_the_free_memory(tmp_path: Path) -> None:
     jobs, (said,) = chosen(tmp_path, 4, peak_bytes=3 * GB)
     assert jobs == 2
     assert said == (
@@ -99,7 +99,9 @@ def test_no_more_than_there_is_memory_for(tmp_path: Path) -> None:
     assert chosen(tmp_path, 2, peak_bytes=3 * GB) == (2, [])
 
 
-def test_whoever_answers_without_a_process_is_asked_one_by_one(tmp_path: Path) -> None:
+def test_oracle_without_a_process_checks_one_candidate_at_a_time(
+    tmp_path: Path,
+) -> None:
     context = RunContext(Options(Path("m.pt2"), jobs=3), tmp_path, lambda event: None)
     assert forks_for(context, SUBJECT) is None
     assert context.jobs == 1

@@ -86,7 +86,7 @@ class Case:
     ("has", "needs"),
     [(2, [0]), (2, [1]), (3, [1]), (4, [0, 3]), (8, [5]), (5, [1, 2, 4])],
 )
-def test_only_what_the_failure_needs_is_left_and_named(
+def test_only_needed_compiler_code_is_kept_and_named(
     tmp_path: Path, has: int, needs: list[int]
 ) -> None:
     case = Case(tmp_path, has, needs)
@@ -106,7 +106,7 @@ def test_only_what_the_failure_needs_is_left_and_named(
     ("has", "needs", "asked"),
     [(1, [0], 0), (2, [0, 1], 3), (3, [], 1), (3, [0, 1, 2], 4)],
 )
-def test_ways_stay_where_one_thing_or_all_or_nothing_is_to_blame(
+def test_preload_bundles_are_kept_if_one_all_or_no_part_is_needed(
     tmp_path: Path, has: int, needs: list[int], asked: int
 ) -> None:
     case = Case(tmp_path, has, needs)
@@ -114,7 +114,7 @@ def test_ways_stay_where_one_thing_or_all_or_nothing_is_to_blame(
     assert case.questions.queries == asked
 
 
-def test_minutes_that_end_leave_ways_as_they_are(tmp_path: Path) -> None:
+def test_preload_bundles_are_kept_if_the_minutes_end(tmp_path: Path) -> None:
     case = Case(tmp_path, 4, [2])
 
     def fails(_: PreloadBundle) -> bool:
@@ -130,21 +130,23 @@ def test_minutes_that_end_leave_ways_as_they_are(tmp_path: Path) -> None:
     assert case.questions.queries == 0
 
 
-def test_questions_have_an_end(tmp_path: Path) -> None:
+def test_queries_about_compiler_code_are_limited(tmp_path: Path) -> None:
     case = Case(tmp_path, 16, range(1, 16))
     ways = case.narrowed()
     assert case.questions.queries == MAX_QUESTIONS
     assert ways == case.cuts
 
 
-def test_run_without_an_answer_leaves_what_was_left_out_of_it(tmp_path: Path) -> None:
+def test_preload_bundles_are_kept_if_a_run_has_no_answer(tmp_path: Path) -> None:
     case = Case(tmp_path, 2, [0])
     silent: Callable[[PreloadBundle], bool | None] = lambda _: None  # noqa: E731
     case.questions.fails = silent
     assert case.narrowed() == case.cuts
 
 
-def test_judge_that_is_tired_names_no_less_than_there_is(tmp_path: Path) -> None:
+def test_preload_bundles_are_kept_after_the_deadline_of_the_oracle(
+    tmp_path: Path,
+) -> None:
     case = Case(tmp_path, 2, [0])
     case.judge = replace(case.judge, deadline=0.0)
     assert case.narrowed() == case.cuts

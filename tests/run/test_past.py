@@ -31,7 +31,7 @@ def called(
 
 
 @pytest.mark.processes
-def test_run_that_is_over_is_told_again_and_none_begun(tmp_path: Path) -> None:
+def test_finished_run_is_reported_and_no_new_run_started(tmp_path: Path) -> None:
     called(tmp_path)
     judge = f"{sys.executable} -S {tmp_path / 'judge.py'} {{}}"
     model = str(tmp_path / "model.pt2")
@@ -72,7 +72,7 @@ def over(out: Path, model: Path) -> Path:
 
 
 @pytest.mark.parametrize("anonymous", [False, True])
-def test_terminal_and_page_speak_by_the_names_of_the_repro(
+def test_terminal_and_report_use_the_input_names_of_the_repro(
     tmp_path: Path, anonymous: bool
 ) -> None:
     out, model = tmp_path / "out", tmp_path / "model.pt2"
@@ -93,7 +93,7 @@ def test_terminal_and_page_speak_by_the_names_of_the_repro(
     assert ("Size of input x is lost." in text) is anonymous
 
 
-def test_what_was_found_out_since_is_told(tmp_path: Path) -> None:
+def test_cause_found_after_the_run_is_reported(tmp_path: Path) -> None:
     out = over(tmp_path / "out", tmp_path / "model.pt2")
     found = past(out)
     assert found.again == tmp_path / "model.pt2"
@@ -103,13 +103,13 @@ def test_what_was_found_out_since_is_told(tmp_path: Path) -> None:
     assert "cause:    Index 12 of size 12 in aten.roll" in str(found.came)
 
 
-def test_another_run_of_a_script_begins_with_what_was_captured(tmp_path: Path) -> None:
+def test_new_run_of_a_script_starts_from_the_capture(tmp_path: Path) -> None:
     out = over(tmp_path / "out", tmp_path / "out" / "capture" / "program-1.pt2")
     assert past(out).again == out / "capture"
 
 
 @pytest.mark.parametrize("damaged", ["", "{}", "[1]", '{"signature": 3}'])
-def test_summary_that_cannot_be_read_leaves_what_the_journal_says(
+def test_unreadable_summary_leaves_the_journal_as_the_source(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], damaged: str
 ) -> None:
     out = over(tmp_path / "out", tmp_path / "model.pt2")
@@ -121,7 +121,7 @@ def test_summary_that_cannot_be_read_leaves_what_the_journal_says(
     assert told.out.splitlines()[-1].endswith(f"shrinkfx {tmp_path / 'model.pt2'}")
 
 
-def test_folder_of_a_run_takes_no_other_options(
+def test_folder_of_a_run_accepts_no_other_options(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = over(tmp_path / "out", tmp_path / "model.pt2")
@@ -132,7 +132,7 @@ def test_folder_of_a_run_takes_no_other_options(
     assert f"shrinkfx {out / 'capture'} --until" in capsys.readouterr().err
 
 
-def test_run_that_was_cut_off_goes_on(
+def test_interrupted_run_named_by_its_folder_is_resumed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[tuple[object, ...]] = []
@@ -151,7 +151,7 @@ def test_run_that_was_cut_off_goes_on(
     assert asked == [(str(tmp_path), None, 3.0)]
 
 
-def test_what_is_no_run_is_none(tmp_path: Path) -> None:
+def test_folder_without_a_run_is_not_a_run(tmp_path: Path) -> None:
     assert not is_run(tmp_path)
     (tmp_path / "minifier_launcher.py").touch()
     assert not is_run(tmp_path)

@@ -73,7 +73,7 @@ def judge(answer: Callable[[str], Ending] = lambda _: Ending("exit")) -> Preload
         ({"changes": {**EFFECT.changes, "lowerings: mylib.gone_too": "g"}}, False),
     ],
 )
-def test_effect_is_kept_where_only_what_is_gone_differs(
+def test_preload_effect_is_kept_if_only_removed_names_differ(
     change: dict[str, Any], same: bool
 ) -> None:
     assert EFFECT.is_kept_by(replace(EFFECT, **change), ["mylib::mix"]) == same
@@ -81,14 +81,14 @@ def test_effect_is_kept_where_only_what_is_gone_differs(
 
 
 @pytest.mark.parametrize("needed", [[], [3], [0, 7], [2, 3, 4], list(range(8))])
-def test_droppable_leaves_what_is_needed(needed: Sequence[int]) -> None:
+def test_droppable_units_exclude_needed_units(needed: Sequence[int]) -> None:
     units = [("ops.py", line + 1, 0) for line in range(8)]
     kept = {("ops.py", line + 1, 0) for line in needed}
     found = find_droppable_units(units, lambda some: not kept & set(some), judge())
     assert set(units) - set(found) == kept
 
 
-def test_droppable_gives_up_in_the_end() -> None:
+def test_search_for_droppable_units_stops_at_the_query_limit() -> None:
     tired, asked = judge(), []
 
     def fine(some: Sequence[Unit]) -> bool:
@@ -147,7 +147,7 @@ def ways(folder: Path, text: str, asked: PreloadOracle) -> list[PreloadBundle]:
     return distinct([made(cut) for cut in cuts])
 
 
-def test_what_changes_nothing_goes_and_what_a_compiler_sees_stays(
+def test_lines_without_effect_are_dropped_and_compiler_code_is_kept(
     tmp_path: Path,
 ) -> None:
     asked = judge(lambda text: says(text, "def mix"))
@@ -160,7 +160,7 @@ def test_what_changes_nothing_goes_and_what_a_compiler_sees_stays(
     assert [each.kept[str(tmp_path / "ops.py")] for each in surer] == ["cut", "whole"]
 
 
-def test_modules_are_cut_only_where_that_does_the_same(tmp_path: Path) -> None:
+def test_modules_are_cut_only_if_the_effect_is_the_same(tmp_path: Path) -> None:
     """Their texts do not tell all: here an unread name of one is of use."""
     text = OPS.replace("def mix(x): return x", "def mix(x): return helper.f(x)")
 
@@ -176,7 +176,7 @@ def test_modules_are_cut_only_where_that_does_the_same(tmp_path: Path) -> None:
     assert "logs" in first.definitions[0].text
 
 
-def test_nothing_is_asked_where_nothing_can_go(tmp_path: Path) -> None:
+def test_no_query_is_made_if_no_line_can_be_dropped(tmp_path: Path) -> None:
     asked = judge(lambda text: says(text))
     file = tmp_path / "ops.py"
     file.write_text(OPS.replace("import", "#").replace("lo", "# lo"))
@@ -212,7 +212,7 @@ lowerings[torch.ops.aten.cosh.default] = plant(lowerings[torch.ops.aten.cosh.def
 
 
 @pytest.mark.torch
-def test_worker_tells_what_matters_to_a_program_from_what_does_not(
+def test_real_worker_distinguishes_needed_from_unneeded_preload_lines(
     tmp_path: Path,
 ) -> None:
     file, program = tmp_path / "ops.py", tmp_path / "minimal.pt2"
@@ -289,7 +289,9 @@ PACKAGE = {
 
 
 @pytest.mark.torch
-def test_package_of_two_operators_is_left_as_one_text_with_one(tmp_path: Path) -> None:
+def test_package_of_two_operators_is_reduced_to_one_text_with_one_operator(
+    tmp_path: Path,
+) -> None:
     package, program = tmp_path / "code" / "two_ops", tmp_path / "minimal.pt2"
     package.mkdir(parents=True)
     for name, text in PACKAGE.items():
@@ -333,7 +335,7 @@ def _(x):
 """
 
 
-def test_what_does_not_run_alone_is_not_cut(tmp_path: Path) -> None:
+def test_preload_that_does_not_run_alone_is_not_cut(tmp_path: Path) -> None:
     nothing_runs = judge(lambda _: Ending("exit", code=1))
     texts = [way.definitions[0].text for way in ways(tmp_path, OPS, nothing_runs)]
     assert nothing_runs.questions == 2
@@ -341,7 +343,7 @@ def test_what_does_not_run_alone_is_not_cut(tmp_path: Path) -> None:
     assert ["Net" in text for text in texts] == [False, True]
 
 
-def test_slice_that_lacks_a_line_is_not_tried_any_further(tmp_path: Path) -> None:
+def test_slice_that_lacks_a_line_is_not_tried_again(tmp_path: Path) -> None:
     asked = judge(lambda text: says(text, "class Net"))
     (only,) = ways(tmp_path, OPS, asked)
     assert asked.questions == 2
@@ -352,11 +354,13 @@ def test_slice_that_lacks_a_line_is_not_tried_any_further(tmp_path: Path) -> Non
     ("left", "expected"),
     [(math.inf, 240.0), (30.0, 10.0), (0.0, 0.0), (-5.0, 0.0), (9000.0, 240.0)],
 )
-def test_most_of_the_time_is_kept_for_the_repro(left: float, expected: float) -> None:
+def test_most_of_the_remaining_time_is_kept_for_the_repro(
+    left: float, expected: float
+) -> None:
     assert seconds_for(left) == expected
 
 
-def test_time_that_is_up_ends_the_questions_and_not_the_run(tmp_path: Path) -> None:
+def test_deadline_ends_the_queries_but_not_the_run(tmp_path: Path) -> None:
     asked = judge()
 
     def answer(text: str) -> Ending:
@@ -374,7 +378,7 @@ def test_time_that_is_up_ends_the_questions_and_not_the_run(tmp_path: Path) -> N
     assert late.questions == 0
 
 
-def test_question_does_not_outlast_the_time(tmp_path: Path) -> None:
+def test_query_time_limit_does_not_exceed_the_deadline(tmp_path: Path) -> None:
     asked = judge(says)
     asked.deadline = time.monotonic() + 20
     seen: list[float] = []
@@ -390,7 +394,7 @@ def test_question_does_not_outlast_the_time(tmp_path: Path) -> None:
     assert max(seen) <= 20
 
 
-def test_step_back_with_the_same_custom_operators_asks_nothing_again(
+def test_backtracking_with_the_same_custom_operators_repeats_no_query(
     tmp_path: Path,
 ) -> None:
     file = tmp_path / "ops.py"
@@ -417,7 +421,7 @@ def test_step_back_with_the_same_custom_operators_asks_nothing_again(
 
 
 @pytest.mark.torch
-def test_operators_are_registered_where_scripts_find_their_packages(
+def test_operators_are_registered_with_the_package_path_of_scripts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where PyTorch is found by PYTHONPATH only, so is what lies beside it."""
@@ -443,7 +447,7 @@ def test_operators_are_registered_where_scripts_find_their_packages(
 
 
 @pytest.mark.torch
-def test_file_that_is_read_where_it_lies_is_told_of_however_its_path_is_made(
+def test_file_read_by_a_preload_is_reported_for_any_path_expression(
     tmp_path: Path,
 ) -> None:
     table, program = tmp_path / "far" / "scale.txt", tmp_path / "minimal.pt2"

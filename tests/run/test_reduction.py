@@ -86,7 +86,9 @@ def has(*names: str) -> Callable[[Candidate], bool]:
     return lambda candidate: candidate.keep >= set(names)
 
 
-def test_wrong_result_is_confirmed_by_the_original_without_it(tmp_path: Path) -> None:
+def test_mismatch_is_confirmed_by_the_program_without_the_result_passing(
+    tmp_path: Path,
+) -> None:
     needed = has("cos")
     found, notes = reduced(tmp_path, lambda candidate, calls: needed(candidate))
     assert found.reducer.best.keep == {"cos"}
@@ -95,7 +97,7 @@ def test_wrong_result_is_confirmed_by_the_original_without_it(tmp_path: Path) ->
     assert found.collect_other_failures(WRONG) == []
 
 
-def test_second_failure_without_words_is_told(tmp_path: Path) -> None:
+def test_second_failure_without_a_message_is_reported(tmp_path: Path) -> None:
     found, notes = reduced(tmp_path, lambda c, _: has("cos")(c) or has("relu")(c))
     assert len(found.reducer.best.keep) == 1
     assert found.rest == "reproduced"
@@ -125,7 +127,7 @@ ITS_WRITE = OperatorFinding(
 @pytest.mark.parametrize(
     "causes", [OtherCauses(mismatches=(ITS_LIE,)), OtherCauses(examined=(ITS_WRITE,))]
 )
-def test_another_call_of_an_operator_that_lies_is_no_second_failure(
+def test_second_call_of_a_mismatching_operator_is_no_second_failure(
     causes: OtherCauses, tmp_path: Path
 ) -> None:
     found, notes = reduced(
@@ -140,7 +142,7 @@ def test_another_call_of_an_operator_that_lies_is_no_second_failure(
     assert found.collect_other_failures(WRONG) == []
 
 
-def test_what_fails_without_any_call_of_what_lies_is_a_second_failure(
+def test_failure_without_the_mismatching_operator_is_a_second_failure(
     tmp_path: Path,
 ) -> None:
     def fails(candidate: Candidate, _: int) -> bool:
@@ -165,7 +167,7 @@ CAT = operator("relu y z", target="aten.cat.default")
         {"relu": "", "y": "", "z": "", "cat": CAT},
     ],
 )
-def test_what_differs_may_change_as_long_as_operators_go(
+def test_kind_of_difference_may_change_while_operators_are_removed(
     program: Nodes, tmp_path: Path
 ) -> None:
     """Merged, the inputs of one that is wrong show another fault of it."""
@@ -199,7 +201,7 @@ def test_what_differs_may_change_as_long_as_operators_go(
     }
 
 
-def test_original_is_not_run_without_the_result_where_minutes_are_short(
+def test_program_without_the_result_is_not_run_if_minutes_are_short(
     tmp_path: Path,
 ) -> None:
     found, notes = reduced(tmp_path, lambda c, _: has("cos")(c), check_s=40.0)
@@ -209,14 +211,14 @@ def test_original_is_not_run_without_the_result_where_minutes_are_short(
     assert any("not enough time left" in note for note in notes)
 
 
-def test_failure_with_words_needs_no_such_question(tmp_path: Path) -> None:
+def test_failure_with_a_message_needs_no_confirmation(tmp_path: Path) -> None:
     found, _ = reduced(tmp_path, lambda c, _: has("cos")(c), RAISES)
     assert found.reducer.best.keep == {"cos"}
     assert found.rest == ""
 
 
 @pytest.mark.parametrize(("needed", "left"), [(3, 3), (2, 2), (1, 1)])
-def test_result_is_called_as_rarely_as_it_fails(
+def test_result_is_called_the_minimal_number_of_times(
     tmp_path: Path, needed: int, left: int
 ) -> None:
     """The original needs three calls; what is left of it may need fewer."""
@@ -246,7 +248,9 @@ class TwoBuilds:
         return Ending("exit", stage="done")
 
 
-def test_what_the_stock_build_says_counts_once_it_is_asked(tmp_path: Path) -> None:
+def test_verdict_of_the_stock_build_decides_in_later_search_stages(
+    tmp_path: Path,
+) -> None:
     worker = TwoBuilds()
     options = CheckOptions(build=Build.FAST, only=Step.KERNEL)
     client = CheckClient(worker, Limits(10.0, 1 << 30), options)
@@ -282,7 +286,7 @@ def overwrite(path: Path) -> None:
 
 
 @pytest.mark.parametrize("ruin", [damage, overwrite])
-def test_journal_that_fails_ends_the_search_with_the_best_so_far(
+def test_journal_failure_ends_the_search_with_the_best_candidate(
     tmp_path: Path, ruin: Callable[[Path], None]
 ) -> None:
     path, asked = tmp_path / "journal.sqlite", []
@@ -321,7 +325,7 @@ def test_journal_that_fails_ends_the_search_with_the_best_so_far(
         (OSError(28, "x"), "[Errno 28] x"),
     ],
 )
-def test_whatever_ends_the_search_leaves_the_best_so_far(
+def test_error_that_ends_the_search_leaves_the_best_candidate(
     tmp_path: Path, reason: Exception, told: str
 ) -> None:
     asked = []

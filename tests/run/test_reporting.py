@@ -37,7 +37,7 @@ TOOL = ROOT / "tests" / "support" / "torchless" / "command_line.py"
 
 
 @pytest.mark.processes
-def test_run_ends_with_its_page(tmp_path: Path) -> None:
+def test_run_writes_the_report_at_its_end(tmp_path: Path) -> None:
     tool = [sys.executable, str(TOOL), str(tmp_path)]
     subprocess.run(tool, check=True)
     judge = f"{sys.executable} -S {tmp_path / 'judge.py'} {{}}"
@@ -67,7 +67,7 @@ def test_run_ends_with_its_page(tmp_path: Path) -> None:
     assert (out / "report.html").read_text() == written
 
 
-def test_page_is_called_as_the_user_calls_the_program(tmp_path: Path) -> None:
+def test_report_title_is_the_program_name_of_the_user(tmp_path: Path) -> None:
     out = searched(tmp_path / "out", transformer(1), "program-1.pt2")
     with closing(Journal(out / "journal.sqlite")) as journal:
         run = journal.fact("run")
@@ -77,7 +77,9 @@ def test_page_is_called_as_the_user_calls_the_program(tmp_path: Path) -> None:
     assert "serve.py was reduced from" in text
 
 
-def test_target_at_the_sizes_that_must_pass_is_no_by_catch(tmp_path: Path) -> None:
+def test_target_failure_at_passing_sizes_is_not_among_other_failures(
+    tmp_path: Path,
+) -> None:
     out = searched(tmp_path / "out", transformer(1))
     target = Signature(Kind.CRASH, Stage.RUN, text="died")
     passing = replace(target, stage=Stage.PASSING)
@@ -99,7 +101,7 @@ def test_target_at_the_sizes_that_must_pass_is_no_by_catch(tmp_path: Path) -> No
     assert "fails in the same way where it must pass</span>" in text
 
 
-def test_counts_of_operators_agree_wherever_they_stand(tmp_path: Path) -> None:
+def test_operator_counts_agree_everywhere_in_the_report(tmp_path: Path) -> None:
     plain = transformer(2)
     some = [plain.node(name) for name in plain.graph]
     nodes = [replace(n, operators=3) if n.name == "linear" else n for n in some]
@@ -119,7 +121,7 @@ def test_counts_of_operators_agree_wherever_they_stand(tmp_path: Path) -> None:
     assert "in the form that is reduced" not in text
 
 
-def test_count_of_the_form_that_is_cut_is_told_from_that_of_the_file(
+def test_report_distinguishes_operator_counts_of_form_and_file(
     tmp_path: Path,
 ) -> None:
     out = searched(tmp_path / "out", transformer(1))
@@ -134,7 +136,7 @@ def test_count_of_the_form_that_is_cut_is_told_from_that_of_the_file(
     assert "was reduced from 9 operators to 2" in text
 
 
-def test_error_in_drawing_is_told_and_the_run_goes_on(
+def test_error_while_writing_the_report_is_noted_and_the_run_continues(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object) -> Path:
@@ -151,14 +153,14 @@ def test_error_in_drawing_is_told_and_the_run_goes_on(
     assert told == [why, why]
 
 
-def test_file_that_makes_no_sense_is_told(tmp_path: Path) -> None:
+def test_malformed_summary_is_reported(tmp_path: Path) -> None:
     out = searched(tmp_path / "out", transformer(1))
     (out / "summary.json").write_text('{"operators": 3, "nodes": {}}')
     with pytest.raises(UsageError, match=r"cannot read the files of the run \("):
         report_folder(out, ignore_event)
 
 
-def test_folder_without_a_run_is_refused(
+def test_report_refuses_a_folder_without_a_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["--report", str(tmp_path / "none")]) == 2
@@ -175,14 +177,14 @@ def test_folder_without_a_run_is_refused(
         (["--until", "nan"], "omit --until"),
     ],
 )
-def test_report_is_asked_for_alone(
+def test_report_option_accepts_no_other_options(
     tmp_path: Path, more: list[str], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["--report", str(tmp_path), *more]) == 2
     assert said in capsys.readouterr().err
 
 
-def test_page_of_an_older_run_says_why_its_program_is_not_drawn(tmp_path: Path) -> None:
+def test_report_of_an_older_run_explains_the_missing_graph(tmp_path: Path) -> None:
     out = searched(tmp_path / "out", transformer(1))
     with closing(Journal(out / "journal.sqlite")) as journal:
         journal.db.write("DELETE FROM facts WHERE name='program'")
@@ -192,7 +194,7 @@ def test_page_of_an_older_run_says_why_its_program_is_not_drawn(tmp_path: Path) 
     assert "Course of the search" in text
 
 
-def test_page_of_a_sweep_has_a_table_of_sizes(tmp_path: Path) -> None:
+def test_report_of_a_sweep_has_a_table_of_sizes(tmp_path: Path) -> None:
     with closing(Journal(tmp_path / "journal.sqlite")) as journal:
         journal.note("run", {"options": {"model": "/home/me/model.pt2"}})
     finding = {
@@ -210,12 +212,12 @@ def test_page_of_a_sweep_has_a_table_of_sizes(tmp_path: Path) -> None:
     )
 
 
-def test_page_names_no_folder_of_this_machine(tmp_path: Path) -> None:
+def test_report_contains_no_path_of_the_machine(tmp_path: Path) -> None:
     out = explained(searched(tmp_path / "out", transformer(1)))
     assert "/home/me" not in report_folder(out, ignore_event).read_text()
 
 
-def test_history_counts_the_time_of_all_sessions_and_none_between(
+def test_history_counts_the_time_within_sessions_only(
     tmp_path: Path,
 ) -> None:
     with closing(Journal(tmp_path / "journal.sqlite")) as journal:
@@ -235,7 +237,7 @@ def test_history_counts_the_time_of_all_sessions_and_none_between(
     assert {each.outcome for each in found} == {None}
 
 
-def test_folder_is_named_for_where_the_command_is_typed(
+def test_folder_in_the_report_is_relative_to_the_current_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = searched(tmp_path / "my runs" / "model-1", transformer(1))

@@ -100,7 +100,7 @@ def verified(
     return verify_result(context, server, subject, result, answered), runs
 
 
-def test_repro_of_a_memory_error_fails_in_ten_new_processes(
+def test_repro_of_a_memory_error_is_run_in_ten_new_processes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found, runs = verified(tmp_path, monkeypatch, lambda *_: True)
@@ -111,7 +111,7 @@ def test_repro_of_a_memory_error_fails_in_ten_new_processes(
     assert "for _ in range(" not in text
 
 
-def test_memory_error_that_no_layout_hides_needs_no_more_runs(
+def test_memory_error_independent_of_the_layout_is_run_three_times(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found, runs = verified(tmp_path, monkeypatch, lambda *_: True, memory=AT_NULL)
@@ -135,7 +135,7 @@ def test_runs_of_a_flaky_failure_are_independent(
         assert len(set(paddings)) == different
 
 
-def test_repro_that_fails_in_some_processes_calls_the_program_in_a_loop(
+def test_repro_that_fails_in_some_processes_gets_a_loop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found, runs = verified(
@@ -148,7 +148,7 @@ def test_repro_that_fails_in_some_processes_calls_the_program_in_a_loop(
     assert "MALLOC_CHECK_" not in text
 
 
-def test_loop_of_a_rare_memory_error_is_as_long_as_its_rate_needs(
+def test_loop_of_a_rare_memory_error_is_sized_by_the_failure_rate(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found, _ = verified(
@@ -160,7 +160,7 @@ def test_loop_of_a_rare_memory_error_is_as_long_as_its_rate_needs(
     assert "of its 234 runs" not in text
 
 
-def test_repro_whose_loop_does_not_fail_has_glibc_check_the_heap(
+def test_repro_whose_loop_passes_enables_heap_checks_of_glibc(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found, _ = verified(
@@ -172,7 +172,7 @@ def test_repro_whose_loop_does_not_fail_has_glibc_check_the_heap(
     assert text.index(CHECKED) < text.index("os.execv(") < text.index("import torch")
 
 
-def test_repro_that_no_form_makes_sure_states_its_rate_and_claims_nothing(
+def test_repro_that_stays_flaky_states_its_rate_and_is_inconclusive(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found, _ = verified(tmp_path, monkeypatch, lambda _, n, __: n % 2 == 1, Guard.OFF)
@@ -185,7 +185,7 @@ def test_repro_that_no_form_makes_sure_states_its_rate_and_claims_nothing(
 
 
 @pytest.mark.parametrize("failing", [0, 1])
-def test_repro_that_fails_now_and_then_is_verified_with_guard_pages(
+def test_flaky_repro_is_verified_with_guard_pages(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: int
 ) -> None:
     found, runs = verified(
@@ -200,7 +200,7 @@ def test_repro_that_fails_now_and_then_is_verified_with_guard_pages(
     assert found.verified.written.how == "source, seeded"
 
 
-def test_values_are_there_again_for_a_repro_with_guard_pages(
+def test_exact_values_are_restored_for_a_repro_with_guard_pages(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Of the repros without pages, the last one has no need of the file.
@@ -222,7 +222,7 @@ def test_values_are_there_again_for_a_repro_with_guard_pages(
         ({1, 2, 3, 4, 5, 6}, 2),  # in none of three forms
     ],
 )
-def test_run_of_a_repro_that_had_no_answer_twice_counts_neither_way(
+def test_repro_run_without_an_answer_twice_is_not_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, silent: set[int], runs: int
 ) -> None:
     notes: list[str] = []
@@ -235,7 +235,7 @@ def test_run_of_a_repro_that_had_no_answer_twice_counts_neither_way(
     assert [note.startswith(expected) for note in told] == [True] * (3 - runs)
 
 
-def test_repro_of_which_no_run_had_an_answer_is_not_verified(
+def test_repro_without_any_answered_run_is_not_verified(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found, _ = verified(tmp_path, monkeypatch, lambda *_: None, Guard.OFF)
@@ -244,7 +244,7 @@ def test_repro_of_which_no_run_had_an_answer_is_not_verified(
     assert found.verified.written.fails is None
 
 
-def test_repro_of_a_listing_has_short_names_with_and_without_anonymous() -> None:
+def test_repro_of_a_listing_has_short_input_names() -> None:
     program = listing(
         """
         n0 = torch.ops.aten.add.Tensor(features_table_weight, ids)

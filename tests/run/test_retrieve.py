@@ -41,14 +41,14 @@ def client(worker: FakeServer) -> CheckClient:
     return CheckClient(worker, Limits(10.0, 1 << 30))
 
 
-def test_flaky_by_catch_is_found_behind_the_target_with_its_rate() -> None:
+def test_other_failure_is_found_despite_the_target_with_its_rate() -> None:
     turns = itertools.cycle([DIFFERS, PASSES, DIFFERS, CRASHES])
     seen, rate = check_again(client(FakeServer(then=turns)), CANDIDATE, CRASH, 0.3)
     assert CRASH.admits(seen.signature)
     assert rate == 0.25
 
 
-def test_candidate_is_run_as_often_as_its_run_did_from_one_package() -> None:
+def test_candidate_of_a_flaky_run_is_repeated_with_one_package() -> None:
     worker = FakeServer(PASSES)
     seen, _ = check_again(client(worker), CANDIDATE, CRASH, 0.3)
     assert seen.signature is None
@@ -56,7 +56,7 @@ def test_candidate_is_run_as_often_as_its_run_did_from_one_package() -> None:
     assert len({request.options.package for request in worker.asked}) == 1
 
 
-def test_candidate_that_only_fails_otherwise_shows_how() -> None:
+def test_candidate_with_only_another_failure_shows_that_failure() -> None:
     turns = itertools.cycle([PASSES, DIFFERS])
     seen, rate = check_again(client(FakeServer(then=turns)), CANDIDATE, CRASH, 0.5)
     assert seen.signature is not None
@@ -64,7 +64,7 @@ def test_candidate_that_only_fails_otherwise_shows_how() -> None:
     assert rate == 0.5
 
 
-def asked_for(folder: Path) -> Options:
+def run_options(folder: Path) -> Options:
     """State what a run was asked for: a program, its inputs and a preload."""
     names = [folder / name for name in ("model.pt2", "failing.pt", "ops.py")]
     for path in names:
@@ -80,7 +80,7 @@ def noted(
     """Leave the journal of a run behind that saw these, and return the digests."""
     digests = []
     with closing(Journal(folder / JOURNAL)) as journal:
-        journal.note("run", describe_request(asked_for(folder)))
+        journal.note("run", describe_request(run_options(folder)))
         options = asdict(CheckOptions())
         target = {"target": asdict(CRASH), "rate": 1.0, "options": options}
         journal.note("baseline", {**target, "schema": schema})
@@ -101,7 +101,7 @@ def refusal(folder: Path, digest: str) -> str:
     return str(caught.value)
 
 
-def test_unknown_candidate_is_answered_with_those_there_are(tmp_path: Path) -> None:
+def test_unknown_candidate_is_refused_with_the_known_candidates(tmp_path: Path) -> None:
     nan = Signature(Kind.NAN, Stage.COMPARE, "output 0")
     target, caught = noted(tmp_path, [CRASH, nan])
     said = refusal(tmp_path, "bogus")
@@ -120,16 +120,16 @@ def test_candidate_of_another_version_is_refused(tmp_path: Path) -> None:
     ) in refusal(tmp_path, digest)
 
 
-def test_folder_has_all_that_its_run_was_asked_for(tmp_path: Path) -> None:
+def test_candidate_is_found_with_all_options_of_its_run(tmp_path: Path) -> None:
     (digest,) = noted(tmp_path, [CRASH])
     found = find_candidate(tmp_path, digest[:6])
     assert found.options == replace(
-        asked_for(tmp_path), cwd=Path.cwd(), max_minutes=None
+        run_options(tmp_path), cwd=Path.cwd(), max_minutes=None
     )
     assert found.query.digest == digest
 
 
-def test_program_may_have_been_moved_and_not_changed(tmp_path: Path) -> None:
+def test_program_of_a_candidate_may_be_moved_but_not_changed(tmp_path: Path) -> None:
     (digest,) = noted(tmp_path, [CRASH])
     moved = tmp_path / "elsewhere.pt2"
     (tmp_path / "model.pt2").rename(moved)
@@ -143,10 +143,12 @@ def test_program_may_have_been_moved_and_not_changed(tmp_path: Path) -> None:
         find_candidate(tmp_path, digest, moved)
 
 
-def test_candidate_of_a_sweep_whose_find_is_not_reduced_is_told(tmp_path: Path) -> None:
+def test_candidate_of_an_unreduced_sweep_is_refused_with_resume_command(
+    tmp_path: Path,
+) -> None:
     (digest,) = noted(tmp_path, [CRASH])
     with closing(Journal(tmp_path / JOURNAL)) as journal:
-        sweeps = replace(asked_for(tmp_path), sweeping=Sweeping())
+        sweeps = replace(run_options(tmp_path), sweeping=Sweeping())
         journal.note("run", describe_request(sweeps))
     assert f"--resume {tmp_path}" in refusal(tmp_path, digest)
 
@@ -178,7 +180,7 @@ def test_candidate_is_run_with_the_options_of_its_run(
 
 @pytest.mark.parametrize("was_there", [False, True])
 @pytest.mark.parametrize("raised", [KeyboardInterrupt(), WorkerError("it died")])
-def test_candidate_that_is_cut_short_leaves_nothing_and_says_what_to_do(
+def test_candidate_run_that_is_interrupted_leaves_no_files(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     raised: BaseException,
@@ -208,14 +210,16 @@ def test_candidate_that_is_cut_short_leaves_nothing_and_says_what_to_do(
     assert (out / "repro.py").exists() is out.exists() is was_there
 
 
-def test_unknown_candidate_of_a_run_without_by_catch(tmp_path: Path) -> None:
+def test_unknown_candidate_of_a_run_without_other_failures_is_refused(
+    tmp_path: Path,
+) -> None:
     noted(tmp_path, [CRASH])
     assert "that run found no other failure; report.html lists all checks" in refusal(
         tmp_path, "bogus"
     )
 
 
-def test_candidate_of_a_steady_failure_is_run_once() -> None:
+def test_candidate_of_a_deterministic_failure_is_run_once() -> None:
     worker = FakeServer(CRASHES)
     seen, rate = check_again(client(worker), CANDIDATE, CRASH, 1.0)
     assert CRASH.admits(seen.signature)

@@ -69,7 +69,7 @@ class Hidden(nn.Module):
         (SMALL_AND_LARGE, 64, "fails with size 32, passes with 16 and 17"),
     ],
 )
-def test_result_fails_by_the_first_of_two_faults(
+def test_result_keeps_the_first_of_two_faults(
     faults: str, elements: int, evidence: str, tmp_path: Path
 ) -> None:
     plant, model, out = (tmp_path / n for n in ("two_faults.py", "model.pt2", "out"))

@@ -18,7 +18,7 @@ SHELL = {
 }
 
 
-def test_what_is_only_shown_is_never_inherited() -> None:
+def test_variables_that_only_affect_output_are_not_inherited() -> None:
     assert inherited_variables(SHELL) == {
         "AOT_INDUCTOR_DEBUG_INTERMEDIATE_VALUE_PRINTER": "2",
         "OMP_NUM_THREADS": "4",
@@ -28,7 +28,7 @@ def test_what_is_only_shown_is_never_inherited() -> None:
     )
 
 
-def test_all_that_may_matter_is_asked_about_the_users_own_too() -> None:
+def test_variables_to_test_include_those_set_by_the_user() -> None:
     given = {"TORCH_LOGS": "+aot", "AOTI_RUNTIME_CHECK_INPUTS": "1"}
     assert variables_to_test(given, SHELL) == [
         "AOTI_RUNTIME_CHECK_INPUTS",

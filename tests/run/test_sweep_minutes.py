@@ -104,7 +104,7 @@ def _sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sweep:
     return sweep
 
 
-def test_findings_of_a_sweep_that_was_out_of_minutes_are_written(sweep: Sweep) -> None:
+def test_findings_of_a_sweep_out_of_minutes_are_written(sweep: Sweep) -> None:
     swept, program = sweep("stopped", 12.0)
     assert (swept.status, swept.exit_code) == ("stopped", 4)
     report = json.loads((swept.folder / "sweep.json").read_text())
@@ -118,7 +118,9 @@ def test_findings_of_a_sweep_that_was_out_of_minutes_are_written(sweep: Sweep) -
     assert min(program.saved_at) >= 12.0
 
 
-def test_minutes_that_end_when_the_search_has_leave_what_it_found(sweep: Sweep) -> None:
+def test_minutes_that_end_after_the_sweep_search_keep_its_findings(
+    sweep: Sweep,
+) -> None:
     whole, program = sweep("whole", None)
     assert [finding.sizes for finding in whole.findings] == [{"n": 33}]
     searched_s = min(program.saved_at) - 1.0
@@ -130,7 +132,7 @@ def test_minutes_that_end_when_the_search_has_leave_what_it_found(sweep: Sweep) 
     assert (swept.folder / "sweep.json").exists()
 
 
-def test_sweep_ends_with_the_command_that_reduces_what_it_has_found(
+def test_sweep_ends_with_the_command_to_reduce_its_finding(
     sweep: Sweep, tmp_path: Path
 ) -> None:
     swept, program = sweep("whole", None)
@@ -141,13 +143,13 @@ def test_sweep_ends_with_the_command_that_reduces_what_it_has_found(
     assert program.described
 
 
-def test_sweep_that_is_reduced_leaves_operators_to_that(sweep: Sweep) -> None:
+def test_sweep_with_a_reduction_does_not_describe_the_program(sweep: Sweep) -> None:
     swept, program = sweep("reduced", None, until="mismatch")
     assert swept.goes_on
     assert (swept.to_go_on, program.described) == ("", False)
 
 
-def test_finding_of_another_kind_than_was_asked_for_may_be_reduced(
+def test_finding_of_another_kind_is_offered_for_reduction(
     sweep: Sweep,
 ) -> None:
     swept, _ = sweep("other", None, until="crash", match="SIG")

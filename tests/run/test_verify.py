@@ -37,7 +37,7 @@ def script(folder: Path, failure: str, text: str) -> Path:
     return path
 
 
-def test_header_states_the_failure(tmp_path: Path) -> None:
+def test_header_of_a_script_states_the_failure(tmp_path: Path) -> None:
     expected = Signature(Kind.ASSERT, Stage.RUN, "index out of bounds")
     mismatch = Signature(Kind.MISMATCH, Stage.COMPARE)
     for line, failure, guard in [
@@ -66,7 +66,7 @@ def test_header_states_the_failure(tmp_path: Path) -> None:
         ("?", "out of patience", 0, "out of patience"),
     ],
 )
-def test_script_is_run_and_its_failure_compared(
+def test_script_is_run_and_its_failure_is_compared(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     failure: str,
@@ -97,7 +97,7 @@ raise SystemExit(125)
 
 @pytest.mark.torch
 @pytest.mark.parametrize("checked", [True, False])
-def test_script_that_cannot_tell_passes_only_where_it_was_checked(
+def test_script_without_a_result_passes_only_with_active_guard_pages(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, checked: bool
 ) -> None:
     path = tmp_path / "repro.py"
@@ -110,7 +110,7 @@ def test_script_that_cannot_tell_passes_only_where_it_was_checked(
     assert ("ran to its end; no check was active here" in confirmed.seen) is not checked
 
 
-def test_script_that_an_interpreter_saw_fail_is_checked_where_there_is_a_gpu() -> None:
+def test_backend_of_a_script_depends_on_its_failure_and_the_gpu() -> None:
     def chosen(failure: str, script: str, backend: str = "auto") -> str:
         expected, _ = read_failure(f"# Failure: {failure}")
         options = Options(Path("repro.py"), backend=backend)
@@ -135,7 +135,7 @@ def test_script_that_an_interpreter_saw_fail_is_checked_where_there_is_a_gpu() -
         ([], 0),
     ],
 )
-def test_script_gets_the_files_that_its_summary_names(
+def test_script_is_run_with_the_files_named_in_its_summary(
     tmp_path: Path, summary: object, code: int
 ) -> None:
     path = script(tmp_path, BOUNDS, "index out of bounds: 0 <= tmp3 < 7L")
@@ -154,7 +154,7 @@ pathlib.Path({told!r}).write_text(f"{{cache.parent}}\\n{{folder}}\\n{{headers}}"
 
 
 @pytest.mark.torch
-def test_what_a_script_unpacks_goes_with_it_and_precompiled_headers_stay(
+def test_files_unpacked_by_a_script_are_removed_but_headers_kept(
     tmp_path: Path,
 ) -> None:
     path, told = script(tmp_path, BOUNDS, "index out of bounds"), tmp_path / "told"
@@ -168,7 +168,7 @@ def test_what_a_script_unpacks_goes_with_it_and_precompiled_headers_stay(
         assert Path(headers).is_dir()
 
 
-def test_what_is_no_script_is_refused(tmp_path: Path) -> None:
+def test_invalid_script_is_refused(tmp_path: Path) -> None:
     program = tmp_path / "model.pt2"
     program.touch()
     with pytest.raises(UsageError, match=r"repro\.py"):

@@ -85,7 +85,7 @@ def cannot_install(
 
 @pytest.mark.torch
 @pytest.mark.processes
-def test_result_is_a_table_in_order_and_a_sentence(
+def test_result_is_an_ordered_table_with_a_sentence(
     repro: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert verify(repro, "--torch", "2.8.0,2.7.0,2.6.0", "--yes") == 0

@@ -24,7 +24,7 @@ WITHOUT_A, WITHOUT_B, WITHOUT_C = (
 )
 
 
-def test_answer_is_remembered_and_paid_for_once() -> None:
+def test_verdict_is_cached_and_charged_to_the_budget_once() -> None:
     oracle, budget = FakeOracle(needs("b")), Budget()
     asker = Asker(oracle, budget=budget)
     for _ in range(3):
@@ -35,7 +35,7 @@ def test_answer_is_remembered_and_paid_for_once() -> None:
     assert [v.outcome for v in asker.verdicts()] == ["reproduced", "passed"]
 
 
-def test_what_was_not_asked_is_not_known() -> None:
+def test_verdict_and_signature_are_unknown_before_the_query() -> None:
     asker = Asker(FakeOracle(needs("b")))
     assert asker.find_verdict(WITHOUT_A) is None
     assert asker.find_signature(WITHOUT_A) is None
@@ -45,7 +45,7 @@ def test_what_was_not_asked_is_not_known() -> None:
     assert asker.find_signature(WITHOUT_A) == PLANTED
 
 
-def test_what_must_differ_alike_is_by_catch_otherwise_and_so_in_the_journal(
+def test_mismatch_in_another_property_is_an_other_failure_also_on_resume(
     tmp_path: Path,
 ) -> None:
     values, shape = (
@@ -68,7 +68,7 @@ def test_what_must_differ_alike_is_by_catch_otherwise_and_so_in_the_journal(
             assert asker.ask("drop_nodes", WITHOUT_B).reproduced
 
 
-def test_spent_budget_leaves_what_is_known_free() -> None:
+def test_cached_verdict_is_free_after_the_budget_is_spent() -> None:
     oracle = FakeOracle(needs("b"))
     asker = Asker(oracle, budget=Budget(max_checks=1))
     asker.ask("drop_nodes", WITHOUT_A)
@@ -96,7 +96,9 @@ def test_log_is_not_kept_in_memory() -> None:
     assert asker.ask("drop_nodes", WITHOUT_A).observation.log == ""
 
 
-def test_journal_answers_before_the_oracle_and_the_check_counts(tmp_path: Path) -> None:
+def test_journaled_verdict_replaces_the_oracle_query_and_counts_as_check(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "journal.sqlite"
     for asked in ([WITHOUT_A], []):
         oracle, budget = FakeOracle(needs("b")), Budget(max_checks=1)
@@ -111,7 +113,7 @@ class Killed(BaseException):
 
 
 @pytest.mark.parametrize("again", [False, True])
-def test_question_that_is_killed_each_time_is_put_again_on_demand(
+def test_query_killed_twice_is_repeated_only_on_demand(
     tmp_path: Path, again: bool
 ) -> None:
     path = tmp_path / "journal.sqlite"
@@ -130,7 +132,7 @@ def test_question_that_is_killed_each_time_is_put_again_on_demand(
     assert oracle.asked == [WITHOUT_A] * again
 
 
-def test_judge_takes_back_what_it_does_not_confirm() -> None:
+def test_confirmation_overrules_a_reproduced_verdict() -> None:
     asker, strict = Asker(FakeOracle(needs("b"))), FakeOracle(needs("a", "b"))
     assert asker.ask("drop_nodes", WITHOUT_A).reproduced
     asker.add_confirmation(Confirmation("repro", Asker(strict), "its repro passes"))
@@ -146,7 +148,7 @@ def test_judge_takes_back_what_it_does_not_confirm() -> None:
     assert not asker.has_reproduced(WITHOUT_A)
 
 
-def test_judgement_is_no_check_of_the_search() -> None:
+def test_confirmation_is_not_counted_as_a_check_of_the_search() -> None:
     budget = Budget(max_checks=1)
     asker = Asker(FakeOracle(needs("b")), budget=budget)
     asker.add_confirmation(
@@ -156,7 +158,7 @@ def test_judgement_is_no_check_of_the_search() -> None:
     assert budget.checks == 1
 
 
-def test_no_more_is_asked_than_an_asker_may_whoever_answers(tmp_path: Path) -> None:
+def test_phase_limit_counts_oracle_and_journaled_verdicts(tmp_path: Path) -> None:
     with closing(Journal(tmp_path / "journal")) as journal:
         for oracle in (FakeOracle(needs("b")), FakeOracle(needs("b"))):
             asker = Asker(oracle, journal=journal, most=2)

@@ -52,12 +52,12 @@ def test_budget_without_limits_only_counts() -> None:
     assert budget.seconds_left is None
 
 
-def test_budget_of_no_checks_allows_none() -> None:
+def test_budget_of_zero_checks_allows_no_check() -> None:
     with pytest.raises(BudgetExhausted):
         Budget(max_checks=0).spend()
 
 
-def test_time_left_is_told_by_the_last_checks_and_those_that_may_be_spent() -> None:
+def test_remaining_time_is_estimated_from_recent_and_allowed_checks() -> None:
     budget = Budget(max_checks=10)
     assert budget.time_for(5) is None
     for seconds in [100.0, *[2.0] * 20]:  # the first one was of a larger program
@@ -67,7 +67,7 @@ def test_time_left_is_told_by_the_last_checks_and_those_that_may_be_spent() -> N
     assert Budget().time_for(5) is None
 
 
-def test_what_a_repro_takes_is_kept_from_all_that_asks() -> None:
+def test_time_reserved_for_a_repro_is_not_available_to_queries() -> None:
     clock = Clock()
     budget = Budget(max_seconds=180.0, clock=clock)
     assert budget.share() == 45.0
@@ -82,7 +82,7 @@ def test_what_a_repro_takes_is_kept_from_all_that_asks() -> None:
     assert budget.seconds_left == 80.0
 
 
-def test_what_must_be_there_may_go_beyond_the_minutes() -> None:
+def test_guaranteed_seconds_may_exceed_the_time_limit() -> None:
     """The rest may not: it is not asked where only overtime is left."""
     clock = Clock()
     budget = Budget(max_seconds=180.0, clock=clock)
@@ -98,7 +98,7 @@ def test_what_must_be_there_may_go_beyond_the_minutes() -> None:
     assert budget.seconds_left == 180.0
 
 
-def test_without_minutes_nothing_is_kept_and_all_is_allowed() -> None:
+def test_budget_without_time_limit_reserves_nothing() -> None:
     budget = Budget(max_checks=1)
     budget.keep(1e6)
     budget.guarantee_seconds(1e9)
@@ -110,7 +110,7 @@ def test_without_minutes_nothing_is_kept_and_all_is_allowed() -> None:
     assert budget.pace_s == 2.0
 
 
-def test_check_asked_ahead_is_waited_for_less_than_it_takes() -> None:
+def test_speculative_check_is_estimated_by_its_waiting_time() -> None:
     budget = Budget(100)
     for _ in range(4):
         budget.record_wait(1.0, check_s=3.0)

@@ -68,7 +68,7 @@ class Searched:
         return [c for oracle in self.oracles[build] for c in oracle.asked]
 
 
-def test_result_of_the_fast_build_is_asked_about_once_more() -> None:
+def test_fast_build_result_is_confirmed_with_one_stock_build_query() -> None:
     searched = Searched(needs("n7"), needs("n7"))
     search = searched.run()
     assert searched.build == Build.FAST
@@ -78,7 +78,7 @@ def test_result_of_the_fast_build_is_asked_about_once_more() -> None:
     assert searched.notes == []
 
 
-def test_search_goes_on_with_the_stock_build_where_that_passes() -> None:
+def test_search_continues_with_the_stock_build_if_the_result_passes() -> None:
     searched = Searched(needs("n7"), needs("n7", "n9"))
     search = searched.run()
     assert searched.build == Build.STOCK
@@ -91,7 +91,7 @@ def test_search_goes_on_with_the_stock_build_where_that_passes() -> None:
     assert both & {c.digest for c in searched.asked(Build.STOCK)}
 
 
-def test_search_goes_back_no_further_than_it_must() -> None:
+def test_search_goes_back_to_a_near_step_that_fails_in_the_stock_build() -> None:
     searched = Searched(needs("n7"), lambda c: c.cost[0] >= 6, slowly="one by one")
     search = searched.run()
     assert search.reducer.best.cost[0] == 6
@@ -100,7 +100,7 @@ def test_search_goes_back_no_further_than_it_must() -> None:
     assert len(searched.asked(Build.STOCK)) < 30
 
 
-def test_search_goes_back_to_the_original() -> None:
+def test_search_goes_back_to_the_input_program() -> None:
     searched = Searched(needs("n7"), lambda c: c.cost[0] >= 39)
     search = searched.run()
     assert START in searched.asked(Build.STOCK)
@@ -116,7 +116,7 @@ def test_result_is_kept_with_a_warning_if_only_the_fast_build_fails() -> None:
     assert note.startswith("warning: ")
 
 
-def test_budget_ends_either_search() -> None:
+def test_budget_limits_the_fast_and_the_stock_search() -> None:
     free = Searched(needs("n7"), needs("n7", "n9"))
     for checks in range(1, len(free.run().verdicts())):
         searched = Searched(needs("n7"), needs("n7", "n9"), checks=checks)
@@ -126,7 +126,7 @@ def test_budget_ends_either_search() -> None:
         assert needs("n7")(searched.search.reducer.best)
 
 
-def test_stock_build_alone_confirms_nothing() -> None:
+def test_stock_build_search_makes_no_fast_build_queries() -> None:
     searched = Searched(needs("n7"), needs("n7"))
     search = searched.built_as(Build.STOCK)
     search.run()

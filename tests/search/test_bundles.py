@@ -37,7 +37,7 @@ def search(needed: set[str], count: int = len(ALL)) -> tuple[list[str], int]:
 @pytest.mark.parametrize(
     ("needed", "median", "most"), [(1, 7, 10), (2, 15, 18), (3, 20, 26)]
 )
-def test_few_of_many_are_found_in_so_many_questions(
+def test_needed_items_are_found_in_few_queries(
     needed: int, median: int, most: int
 ) -> None:
     draw, counts = random.Random(0), []
@@ -50,14 +50,14 @@ def test_few_of_many_are_found_in_so_many_questions(
     assert max(counts) <= most
 
 
-def test_what_is_left_keeps_its_order_and_all_of_a_set_may_be_needed() -> None:
+def test_reduced_subset_keeps_its_order_and_may_be_the_full_set() -> None:
     assert search(set(ALL[:4]), 4) == (ALL[:4], 6)
     found, _ = search({ALL[9], ALL[2]})
     assert found == [ALL[2], ALL[9]]
 
 
 @given(st.sets(st.frozensets(st.sampled_from(ALL[:8]), min_size=1), min_size=1))
-def test_without_any_one_it_does_not_hold(wanted: set[frozenset[str]]) -> None:
+def test_reduced_subset_is_minimal(wanted: set[frozenset[str]]) -> None:
     """Whatever it holds of: of any of several parts, at times of no larger one."""
 
     def holds(part: list[str]) -> bool:

@@ -25,7 +25,7 @@ GRAPHS = range(24)
         (8, Needles.NEAR, Blame.FLAT, 56),
     ],
 )
-def test_search_takes_so_many_checks_for_two_hundred_operators(
+def test_search_of_200_operators_stays_within_the_check_limit(
     needed: int, needles: Needles, blame: Blame, checks: int
 ) -> None:
     runs = [search(make_case(n, 200, needed, needles, blame)) for n in GRAPHS]
@@ -35,9 +35,7 @@ def test_search_takes_so_many_checks_for_two_hundred_operators(
 
 
 @pytest.mark.parametrize(("needed", "checks"), [(1, 19), (3, 38), (8, 94)])
-def test_strategies_that_change_operators_cost_little_where_they_help_nothing(
-    needed: int, checks: int
-) -> None:
+def test_unproductive_strategies_add_few_checks(needed: int, checks: int) -> None:
     """All of them, on programs in which no more than the needed ones can go."""
     cases = [make_case(n, 100, needed, Needles.NEAR, Blame.NONE) for n in range(8)]
     runs = [search(case, strategies=None) for case in cases]
@@ -46,7 +44,7 @@ def test_strategies_that_change_operators_cost_little_where_they_help_nothing(
     assert not any(run.repeated for run in runs)
 
 
-def test_search_of_five_thousand_operators_takes_little_time_of_its_own() -> None:
+def test_search_of_5000_operators_takes_little_cpu_time() -> None:
     run = search(make_case(1, 5000, 8, Needles.NEAR, Blame.GOOD))
     assert run.checks <= 60
     assert run.cpu_ms < 50
@@ -54,7 +52,7 @@ def test_search_of_five_thousand_operators_takes_little_time_of_its_own() -> Non
 
 @pytest.mark.parametrize("blame", Blame)
 @pytest.mark.parametrize("number", [0, 1])
-def test_case_is_what_it_is_said_to_be(number: int, blame: Blame) -> None:
+def test_synthetic_case_matches_its_parameters(number: int, blame: Blame) -> None:
     case = make_case(number, 200, 8, Needles.NEAR, blame)
     operators = case.program.operators
     assert len(operators) == 200
@@ -67,7 +65,7 @@ def test_case_is_what_it_is_said_to_be(number: int, blame: Blame) -> None:
     assert not case.fails({*operators} - {min(case.needed)})
 
 
-def test_context_hides_the_failure_as_often_as_it_should() -> None:
+def test_context_hides_the_failure_at_the_configured_rate() -> None:
     case = make_case(0, 200, 8, Needles.NEAR, Blame.NONE)
     others = sorted({*case.program.operators} - case.needed)
     draw = random.Random(0)

@@ -29,7 +29,7 @@ def next_digests(course: SearchState, answer: Answer, most: int = 1000) -> list[
 
 
 @given(skeletons(), st.data())
-def test_what_a_copy_is_told_changes_nothing_of_the_course(
+def test_verdicts_for_a_copy_do_not_change_the_search_state(
     program: Skeleton, data: st.DataObject
 ) -> None:
     start = whole(program)
@@ -55,7 +55,7 @@ def wander(course: SearchState, dice: random.Random) -> None:
             course.answer(dice.choice(SOME))
 
 
-def test_copy_asks_what_the_course_asks_after_the_same_answer() -> None:
+def test_copies_make_the_same_query_after_the_same_verdict() -> None:
     start = whole(chain("x", *(f"n{i}" for i in range(30))))
     course = SearchState(start, STRATEGIES)
     while course.next_query():
@@ -72,7 +72,7 @@ def digest_of(course: SearchState) -> str:
     return question.candidate.digest if question else ""
 
 
-def test_course_steps_only_to_what_fails() -> None:
+def test_search_state_advances_only_to_failing_candidates() -> None:
     start: Candidate = whole(chain("x", "a", "b", "c", "d"))
     course = SearchState(start, STRATEGIES)
     question = course.next_query()

@@ -47,7 +47,7 @@ SPACE = Space((Symbol("a", 2, 4096, 6), Symbol("b", 2, 4096, 9)))
         (Observation(unresolved="cancelled"), "hang", Answer.UNRESOLVED, "cancelled"),
     ],
 )
-def test_run_at_some_sizes_is_judged(
+def test_observation_and_awaited_kind_determine_the_answer(
     seen: Observation, until: str, answer: Answer, reason: str
 ) -> None:
     example = judge_example((3,), seen, until)
@@ -86,7 +86,7 @@ def swept(journal: Path, runs: Runs) -> list[SweepFailure]:
 
 
 @pytest.mark.parametrize("left", [0, 1, 40, 120, 160])
-def test_resumed_sweep_repeats_nothing_and_finds_the_same(
+def test_resumed_sweep_repeats_no_run_and_finds_the_same_failures(
     tmp_path: Path, left: int
 ) -> None:
     whole = Runs()
@@ -102,7 +102,7 @@ def test_resumed_sweep_repeats_nothing_and_finds_the_same(
     assert [*killed.sizes[:left], *rest.sizes] == whole.sizes
 
 
-def test_sizes_that_end_the_sweep_twice_are_left_alone(tmp_path: Path) -> None:
+def test_sizes_that_kill_the_sweep_twice_are_skipped(tmp_path: Path) -> None:
     for _ in range(2):
         with pytest.raises(Killed):
             swept(tmp_path / "journal.sqlite", Runs(10))
@@ -124,7 +124,7 @@ ENDS = [
 
 
 @pytest.mark.parametrize("end", ENDS)
-def test_sizes_are_not_to_blame_for_what_the_user_ends(
+def test_run_ended_by_an_external_cause_counts_as_no_attempt(
     tmp_path: Path, end: BaseException
 ) -> None:
     def run(sizes: Sizes) -> Example:
@@ -137,7 +137,7 @@ def test_sizes_are_not_to_blame_for_what_the_user_ends(
         assert record.recall((3, 4), 0) is None
 
 
-def test_sizes_may_be_to_blame_for_a_dead_worker(tmp_path: Path) -> None:
+def test_sizes_are_unresolved_after_the_worker_died_twice(tmp_path: Path) -> None:
     def run(sizes: Sizes) -> Example:
         raise WorkerError("died")
 
@@ -150,7 +150,7 @@ def test_sizes_may_be_to_blame_for_a_dead_worker(tmp_path: Path) -> None:
     assert known.answer is Answer.UNRESOLVED
 
 
-def test_record_keeps_parts_and_attempts_apart(tmp_path: Path) -> None:
+def test_sweep_journal_keeps_parts_and_attempts_apart(tmp_path: Path) -> None:
     path = tmp_path / "journal.sqlite"
     example = Example((3, 4), Answer.FAILS, ASSERTS, "", 1.5, 0.5, 2)
     with closing(SweepJournal(path)) as journal:
@@ -165,7 +165,7 @@ def test_record_keeps_parts_and_attempts_apart(tmp_path: Path) -> None:
         assert journal.recall((3, 4), 1) is None
 
 
-def test_sweep_that_is_ended_early_tells_what_it_has_seen() -> None:
+def test_failures_are_collected_from_an_interrupted_sweep() -> None:
     examples = Examples(Runs(160))
     with pytest.raises(Killed):
         sweep(Plan(SPACE, 1 << 30, 3), examples, count=100, seed=3)
@@ -176,7 +176,7 @@ def test_sweep_that_is_ended_early_tells_what_it_has_seen() -> None:
         assert each.nearest is None
 
 
-def test_memory_faults_are_one_failure_however_they_show() -> None:
+def test_memory_faults_with_different_symptoms_are_one_failure() -> None:
     heap = Signature(Kind.IMA, Stage.RUN, MEMORY_FAULT, "double free")
     seen: dict[Sizes, Signature] = {(1, 1): CRASHES, (2, 2): ASSERTS, (3, 3): heap}
     examples = Examples(lambda s: Example(s, Answer.FAILS, seen[s]))
@@ -185,7 +185,7 @@ def test_memory_faults_are_one_failure_however_they_show() -> None:
     assert examples.first(1) == 2
 
 
-def test_missing_guard_is_told_with_declared_sizes_that_pass() -> None:
+def test_missing_guard_is_reported_with_the_nearest_declared_sizes() -> None:
     inside = Examples(Runs())
     outer = Examples(
         lambda s: (

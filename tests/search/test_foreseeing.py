@@ -139,7 +139,7 @@ def test_search_is_the_same_with_any_number_of_jobs(seed: int) -> None:
         assert 0 < search.foreseeing.of_use <= search.foreseeing.asked_ahead
 
 
-def test_same_as_by_the_oracle_itself() -> None:
+def test_speculative_search_matches_a_search_without_speculation() -> None:
     oracle = FakeOracle(NEEDED)
     plain = Reducer(START, Asker(oracle), STRATEGIES)
     plain.run()
@@ -153,7 +153,7 @@ def test_same_as_by_the_oracle_itself() -> None:
 
 
 @pytest.mark.parametrize("allowed", [1, 7, 20])
-def test_budget_counts_what_the_search_was_given(allowed: int) -> None:
+def test_budget_counts_only_verdicts_that_the_search_used(allowed: int) -> None:
     ended = []
     for jobs in (1, 4):
         search = Searched(answering(NEEDED), jobs, max_checks=allowed)
@@ -165,7 +165,7 @@ def test_budget_counts_what_the_search_was_given(allowed: int) -> None:
     assert ended[0] == ended[1]
 
 
-def test_interrupt_ends_all_that_is_under_way() -> None:
+def test_interrupt_ends_all_running_checks() -> None:
     class Interrupted(AdverseLanes):
         def wait(self, pending: object) -> None:
             if len(self.begun) > 10:
@@ -182,7 +182,7 @@ def test_interrupt_ends_all_that_is_under_way() -> None:
     assert len(known) < len(search.lanes.begun)
 
 
-def test_failure_ahead_is_none_unless_the_search_gets_there() -> None:
+def test_speculative_error_is_ignored_if_the_verdict_is_not_needed() -> None:
     asked = [digest for digest, _ in Searched(answering(NEEDED), 1).run().oracle.learnt]
 
     def check(candidate: Candidate) -> Verdict:
@@ -196,7 +196,7 @@ def test_failure_ahead_is_none_unless_the_search_gets_there() -> None:
 
 
 @pytest.mark.parametrize("error", [WorkerError("it died"), ValueError("a mistake")])
-def test_failure_ahead_is_met_where_the_search_gets_there(error: Exception) -> None:
+def test_speculative_error_is_raised_if_the_verdict_is_needed(error: Exception) -> None:
     asked = [digest for digest, _ in Searched(answering(NEEDED), 1).run().oracle.learnt]
 
     def check(candidate: Candidate) -> Verdict:
@@ -213,7 +213,7 @@ def test_failure_ahead_is_met_where_the_search_gets_there(error: Exception) -> N
         assert search.lanes.under_way == []
 
 
-def test_question_that_fails_only_ahead_is_asked_anew() -> None:
+def test_query_that_failed_only_in_speculation_is_repeated() -> None:
     def check(candidate: Candidate) -> Verdict:
         if search.foreseeing._under_way[candidate.digest].early:
             raise OSError("no more processes")
@@ -239,7 +239,7 @@ class Lost:
             yield Drop(frozenset({name}))
 
 
-def test_strategy_that_fails_where_the_search_does_not_get_is_no_error() -> None:
+def test_strategy_error_in_speculation_is_raised_only_if_reached() -> None:
     search = Searched(answering(NEEDED), 8, strategies=[Lost()]).run()
     assert search.reducer.best.keep == {"n5", "n11", "n30"}
     search = Searched(answering(needs("n5")), 8, strategies=[Lost()])
@@ -264,7 +264,7 @@ class Moody(Lost):
             yield Drop(frozenset({name}))
 
 
-def test_search_that_cannot_be_foreseen_is_only_not_faster() -> None:
+def test_unpredictable_strategy_does_not_break_the_search() -> None:
     search = Searched(answering(NEEDED), 4, strategies=[Moody()]).run()
     assert search.reducer.best.keep == {"n5", "n11", "n30"}
     assert search.foreseeing.of_use < search.foreseeing.asked_ahead
@@ -273,7 +273,7 @@ def test_search_that_cannot_be_foreseen_is_only_not_faster() -> None:
 # --- answers that may not stand
 
 
-def test_unresolved_ahead_is_asked_anew_and_its_own_is_not() -> None:
+def test_only_a_speculative_unresolved_verdict_is_queried_again() -> None:
     unresolved = Verdict(Outcome.UNRESOLVED, Observation(unresolved="no time"))
 
     def check(candidate: Candidate) -> Verdict:
@@ -287,7 +287,7 @@ def test_unresolved_ahead_is_asked_anew_and_its_own_is_not() -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_undecided_is_asked_alone_if_the_search_wants_to_know(seed: int) -> None:
+def test_query_hindered_by_concurrency_is_repeated_alone_if_needed(seed: int) -> None:
     answer = answering(NEEDED)
 
     def hindered(candidate: Candidate) -> Verdict:
@@ -304,7 +304,7 @@ def test_undecided_is_asked_alone_if_the_search_wants_to_know(seed: int) -> None
     assert {*again} <= {digest for digest, _ in search.oracle.learnt}
 
 
-def test_answer_that_does_not_stand_is_asked_anew() -> None:
+def test_verdict_that_no_longer_stands_is_queried_again() -> None:
     class Forgets(Learns):
         def stands(self, candidate: Candidate, verdict: Verdict) -> bool:
             return bool(verdict.reproduced)
@@ -355,7 +355,7 @@ def killed(path: Path, moment: int) -> AdverseLanes:
 
 @pytest.mark.parametrize("jobs", [1, 4])
 @pytest.mark.parametrize("moment", [0, 3, 9, 14])
-def test_search_that_is_killed_ends_as_if_it_had_not_been(
+def test_killed_search_resumes_to_the_same_result(
     tmp_path: Path, moment: int, jobs: int
 ) -> None:
     unbroken = Searched(answering(NEEDED), 1).run()
@@ -374,7 +374,7 @@ def test_search_that_is_killed_ends_as_if_it_had_not_been(
     assert not set(resumed.lanes.digests) & found & resolved
 
 
-def test_what_did_not_end_is_not_asked_ahead_again(tmp_path: Path) -> None:
+def test_unfinished_speculative_query_is_not_speculated_again(tmp_path: Path) -> None:
     lanes = killed(tmp_path / "journal.sqlite", 0)
     own, *early = lanes.digests
     assert len(early) == 3
@@ -388,7 +388,7 @@ def test_what_did_not_end_is_not_asked_ahead_again(tmp_path: Path) -> None:
             assert set(before) <= {*resumed.lanes.digests[:at], own}
 
 
-def test_answers_that_nobody_asked_for_stay_in_the_journal_apart() -> None:
+def test_unused_speculative_verdicts_are_journaled_separately() -> None:
     search = Searched(answering(NEEDED), 4).run()
     given = {digest for digest, _ in search.oracle.learnt}
     apart = {str(digest) for digest, *_ in rows(search.journal, "ahead")}
@@ -399,7 +399,7 @@ def test_answers_that_nobody_asked_for_stay_in_the_journal_apart() -> None:
     assert search.budget.checks == len(given)
 
 
-def test_journal_of_before_can_be_gone_on_with(tmp_path: Path) -> None:
+def test_journal_without_a_speculation_table_can_be_resumed(tmp_path: Path) -> None:
     path = tmp_path / "journal.sqlite"
     Journal(path).close()
     with closing(sqlite3.connect(path)) as db:
@@ -412,7 +412,7 @@ def test_journal_of_before_can_be_gone_on_with(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("jobs", [1, 4])
-def test_only_the_search_that_runs_is_foreseen(jobs: int) -> None:
+def test_only_the_running_stage_speculates(jobs: int) -> None:
     asked: dict[str, list[str]] = {"program": [], "source": []}
     lanes = AdverseLanes(answering(NEEDED), jobs)
 
@@ -448,7 +448,7 @@ def replace_check(lanes: AdverseLanes, check: Check) -> AdverseLanes:
 
 
 @pytest.mark.parametrize("jobs", [1, 4])
-def test_what_a_judge_takes_back_is_taken_back_with_any_number_of_jobs(
+def test_confirmation_refuses_the_same_candidates_with_any_jobs(
     jobs: int,
 ) -> None:
     search = Searched(answering(NEEDED), jobs).run()
@@ -477,7 +477,7 @@ def _judged_alone() -> tuple[list[StepTaken], list[QueryAnswered]]:
     return steps, [e for e in search.events if isinstance(e, QueryAnswered)]
 
 
-def test_answer_of_an_earlier_session_is_told_in_its_form_and_build(
+def test_speculative_verdict_is_recalled_only_for_its_form_and_build(
     tmp_path: Path,
 ) -> None:
     seen = Observation(PLANTED, cpu_seconds=2.0, log="text")

@@ -99,7 +99,7 @@ class Searched:
 
 
 @pytest.mark.parametrize("seed", range(50))
-def test_search_of_listings_is_the_same_with_any_number_of_jobs(seed: int) -> None:
+def test_printed_program_search_is_the_same_with_any_number_of_jobs(seed: int) -> None:
     case = Case(seed)
     check = answering(case.fails)
     lanes = [AdverseLanes(check, jobs, seed) for jobs in (1, 2, 4)]
@@ -145,7 +145,7 @@ class Silent(FakeFitter):
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_what_cannot_be_foreseen_changes_nothing(seed: int) -> None:
+def test_speculation_error_does_not_change_the_search(seed: int) -> None:
     case = Case(seed)
     check = answering(case.fails)
     alone = Searched(case, AdverseLanes(check, 1, seed))
@@ -153,7 +153,7 @@ def test_what_cannot_be_foreseen_changes_nothing(seed: int) -> None:
     assert search.seen() == alone.seen()
 
 
-def test_place_that_cannot_be_foreseen_has_no_question() -> None:
+def test_query_node_without_a_speculative_fit_has_no_query() -> None:
     class Mute(Silent):
         def fit(self, *asked: object) -> list[Rewrite | None]:
             raise SpeculationError("gone")
@@ -192,7 +192,7 @@ class Noted(FakeFitter):
         return Noted(self.notes, ahead=True)
 
 
-def test_question_of_the_search_does_not_wait_for_those_after_it() -> None:
+def test_search_query_starts_before_speculative_fitting() -> None:
     case = Case(3)
     lanes = Order(FakeOracle(case.fails), 2)
     Searched(case, lanes, Noted(lanes.notes))

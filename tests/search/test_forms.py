@@ -58,7 +58,7 @@ def searched(
     return search, oracles
 
 
-def test_forms_ask_about_source_early_and_at_the_end() -> None:
+def test_source_form_is_queried_early_and_at_the_end() -> None:
     search, (_, source) = searched(needs("n7"), needs("n7"))
     assert printable(search)
     assert search.reducer.best.operators == ("n7",)
@@ -67,7 +67,7 @@ def test_forms_ask_about_source_early_and_at_the_end() -> None:
     assert late == search.reducer.best
 
 
-def test_forms_tell_the_smallest_program_so_far_beside_each_question() -> None:
+def test_query_events_report_the_size_of_the_smallest_program() -> None:
     told: list[Event] = []
     oracles = FakeOracle(needs("n7")), FakeOracle(needs("n7"))
     made(oracles, Budget(), listener=told.append).run()
@@ -86,13 +86,13 @@ def test_forms_tell_the_smallest_program_so_far_beside_each_question() -> None:
     assert len(sources) == 2
 
 
-def test_forms_ask_once_where_early_is_the_end() -> None:
+def test_source_form_is_queried_once_if_nothing_can_be_reduced() -> None:
     _, (program, source) = searched(lambda candidate: False, lambda candidate: True)
     assert source.asked == [START]
     assert len(set(program.digests)) == len(program.digests)
 
 
-def test_forms_go_on_as_source_from_the_last_step_that_fails() -> None:
+def test_source_search_continues_from_the_last_failing_step() -> None:
     search, (program, _) = searched(needs("n7"), needs("n7", "n9"))
     assert printable(search)
     assert search.reducer.best.operators == ("n7", "n9")
@@ -101,7 +101,7 @@ def test_forms_go_on_as_source_from_the_last_step_that_fails() -> None:
     assert search.reducer.history[0] in steps
 
 
-def test_forms_go_back_to_the_early_candidate_however_far() -> None:
+def test_source_search_goes_back_to_the_early_candidate() -> None:
     search, (_, source) = searched(
         lambda candidate: True,
         lambda candidate: candidate.cost[0] >= READABLE - 1,
@@ -114,21 +114,21 @@ def test_forms_go_back_to_the_early_candidate_however_far() -> None:
     assert START not in source.asked
 
 
-def test_forms_start_over_as_source_if_no_step_fails_so() -> None:
+def test_source_search_restarts_from_the_input_program_if_no_step_fails() -> None:
     search, (_, source) = searched(needs("n7"), lambda c: c.cost[0] >= 79)
     assert printable(search)
     assert START in source.asked
     assert search.reducer.best.cost[0] == 79
 
 
-def test_forms_give_up_on_source_if_the_original_does_not_fail_so() -> None:
+def test_source_search_gives_up_if_the_input_program_passes() -> None:
     search, (_, source) = searched(needs("n7"), lambda candidate: False)
     assert not printable(search)
     assert search.reducer.best.operators == ("n7",)
     assert START in source.asked
 
 
-def test_forms_spend_one_budget_on_all_questions() -> None:
+def test_program_and_source_searches_share_one_budget() -> None:
     for checks in range(1, 30, 4):
         oracles = (FakeOracle(needs("n7")), FakeOracle(needs("n7", "n9")))
         search = made(oracles, Budget(checks))
@@ -139,7 +139,7 @@ def test_forms_spend_one_budget_on_all_questions() -> None:
         assert needs("n7")(search.reducer.best)
 
 
-def test_forms_stop_where_the_budget_ends() -> None:
+def test_search_in_both_forms_stops_when_the_budget_is_spent() -> None:
     oracles = (FakeOracle(needs("n7")), FakeOracle(needs("n7")))
     search = made(oracles, Budget(3))
     with pytest.raises(BudgetExhausted):
@@ -162,7 +162,7 @@ class KeepsTheFirst:
 
 
 @pytest.mark.parametrize(("step", "asked"), [(FEW - 1, []), (FEW, [FEW]), (49, [49])])
-def test_forms_ask_early_of_a_step_from_which_there_is_far_to_go(
+def test_early_source_query_needs_a_step_with_enough_operators(
     step: int, asked: list[int]
 ) -> None:
     strategies: list[Strategy] = [KeepsTheFirst(step), DropsOneByOne()]
@@ -173,7 +173,7 @@ def test_forms_ask_early_of_a_step_from_which_there_is_far_to_go(
     assert [candidate.cost[0] for candidate in source.asked] == asked
 
 
-def test_forms_leave_a_result_to_the_end_that_no_step_led_to() -> None:
+def test_source_query_is_deferred_if_the_search_took_no_step() -> None:
     small = whole(chain("x", *(f"n{i}" for i in range(20))))
     program, source = FakeOracle(lambda _: False), FakeOracle(lambda _: True)
     search = made([program, source], Budget(), start=small)
@@ -183,7 +183,7 @@ def test_forms_leave_a_result_to_the_end_that_no_step_led_to() -> None:
     assert source.asked == [small]
 
 
-def test_forms_ask_about_the_result_where_the_whole_is_no_source() -> None:
+def test_result_is_queried_as_source_though_the_input_program_passes() -> None:
     small = whole(chain("x", *(f"n{i}" for i in range(9))))
     source = FakeOracle(lambda candidate: len(candidate.keep) == 1)
     program = FakeOracle(needs("n7"))

@@ -98,7 +98,7 @@ def searched(needed: set[Place], fitter: Fussy | None = None) -> tuple[Reducer, 
 
 @settings(max_examples=15)
 @given(st.sets(st.sampled_from(PLACES)))
-def test_what_is_left_is_what_is_needed(needed: set[Place]) -> None:
+def test_only_the_needed_numbers_remain(needed: set[Place]) -> None:
     reducer, _ = searched(needed)
     assert numbers_left(reducer.best) == needed
     costs = [candidate.cost for candidate in reducer.history]
@@ -108,13 +108,13 @@ def test_what_is_left_is_what_is_needed(needed: set[Place]) -> None:
 @pytest.mark.parametrize(
     ("needed", "most"), [(0, 1), (1, 7), (2, 14), (3, 21), (5, 33)]
 )
-def test_few_questions_find_what_is_needed(needed: int, most: int) -> None:
+def test_needed_numbers_are_found_in_few_queries(needed: int, most: int) -> None:
     dice = random.Random(1)
     for _ in range(5):
         assert searched(set(dice.sample(PLACES, needed)))[1] <= most
 
 
-def test_what_does_not_fit_is_never_asked_about() -> None:
+def test_rewrites_that_do_not_fit_are_never_queried() -> None:
     fitter = Fussy()
     reducer, asked = searched({("op1", 2)}, fitter)
     left = numbers_left(reducer.best)

@@ -29,7 +29,7 @@ def rows(path: Path) -> list[dict[str, Any]]:
         return [dict(row) for row in db.execute("SELECT * FROM checks ORDER BY number")]
 
 
-def test_journal_finds_a_candidate_by_the_beginning_of_its_digest(
+def test_journal_finds_a_candidate_by_its_digest_prefix(
     tmp_path: Path,
 ) -> None:
     smaller = apply(CANDIDATE, [Drop(frozenset({"relu"}))])
@@ -47,7 +47,7 @@ def test_journal_finds_a_candidate_by_the_beginning_of_its_digest(
         assert journal.find("no digest") == []
 
 
-def test_journal_finds_out_what_it_is_asked_for_once(tmp_path: Path) -> None:
+def test_journal_computes_a_stored_value_once(tmp_path: Path) -> None:
     path, found = tmp_path / "journal.sqlite", iter([{"calls": 2}])
     for _ in range(2):
         with closing(Journal(path)) as journal:
@@ -56,7 +56,7 @@ def test_journal_finds_out_what_it_is_asked_for_once(tmp_path: Path) -> None:
             }
 
 
-def test_journal_holds_the_question_before_the_answer(tmp_path: Path) -> None:
+def test_journal_stores_the_query_before_the_verdict(tmp_path: Path) -> None:
     path = tmp_path / "journal.sqlite"
     with closing(Journal(path)) as journal:
         assert journal.record_query("drop_nodes", "program", CANDIDATE) == 1
@@ -78,7 +78,7 @@ def test_journal_holds_the_question_before_the_answer(tmp_path: Path) -> None:
         (Observation(unresolved="slow"), Outcome.UNRESOLVED, None, "slow"),
     ],
 )
-def test_journal_notes_the_answer(
+def test_journal_stores_the_verdict(
     tmp_path: Path,
     seen: Observation,
     outcome: Outcome,
@@ -94,14 +94,14 @@ def test_journal_notes_the_answer(
     assert (row["signature"], row["reason"]) == (signature, reason)
 
 
-def test_journal_goes_on_in_the_same_file(tmp_path: Path) -> None:
+def test_reopened_journal_continues_the_query_numbers(tmp_path: Path) -> None:
     path = tmp_path / "journal.sqlite"
     for number in (1, 2):
         with closing(Journal(path)) as journal:
             assert journal.record_query("drop_nodes", "program", CANDIDATE) == number
 
 
-def test_reducer_journals_what_it_asks_in_order(tmp_path: Path) -> None:
+def test_reducer_journals_queries_in_order(tmp_path: Path) -> None:
     path = tmp_path / "journal.sqlite"
     oracle = FakeOracle(needs("c"))
     start = whole(chain("x", "a", "b", "c", "d"))

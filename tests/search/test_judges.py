@@ -90,7 +90,7 @@ class Searched:
         return len(self.program.asked) + len(self.source.asked)
 
 
-def test_result_that_is_confirmed_costs_one_question() -> None:
+def test_confirmed_result_costs_one_query() -> None:
     searched = Searched(needs("n7"))
     asked, best = searched.asked, searched.best
     assert searched.search.confirm(searched.judge(needs("n7")))
@@ -99,7 +99,7 @@ def test_result_that_is_confirmed_costs_one_question() -> None:
     assert searched.asked == asked
 
 
-def test_search_goes_back_and_on_where_the_result_is_not_confirmed() -> None:
+def test_search_goes_back_and_continues_if_the_result_is_not_confirmed() -> None:
     searched = Searched(needs("n7"))
     assert searched.best.keep == {"n7"}
     assert searched.search.confirm(searched.judge(needs("n7", "n9")))
@@ -112,14 +112,14 @@ def test_search_goes_back_and_on_where_the_result_is_not_confirmed() -> None:
     assert len(searched.search.verdicts()) == searched.asked
 
 
-def test_judge_is_not_asked_about_what_passes() -> None:
+def test_confirmation_is_not_queried_for_passing_candidates() -> None:
     searched = Searched(needs("n7"))
     searched.search.confirm(searched.judge(needs("n7", "n9")))
     searched.search.continue_search()
     assert all(needs("n7")(candidate) for candidate in searched.judged)
 
 
-def test_what_is_not_confirmed_counts_as_passed_and_is_no_step() -> None:
+def test_unconfirmed_candidate_counts_as_passed_and_is_no_step() -> None:
     searched = Searched(needs("n7"))
     seen = len(searched.events)
     searched.search.confirm(searched.judge(needs("n7", "n9")))
@@ -135,7 +135,7 @@ def test_what_is_not_confirmed_counts_as_passed_and_is_no_step() -> None:
     assert {v.observation.stopped for v in refused} == {"no repro"}
 
 
-def test_search_goes_back_by_longer_and_longer_steps_to_the_original() -> None:
+def test_search_goes_back_in_growing_steps_to_the_input_program() -> None:
     searched = Searched(needs("n7"), one_by_one=True)
     history = searched.search.history
     assert len(history) == 40
@@ -144,7 +144,7 @@ def test_search_goes_back_by_longer_and_longer_steps_to_the_original() -> None:
     assert [c.cost[0] for c in searched.judged] == [1, 2, 3, 5, 9, 17, 33, 40]
 
 
-def test_result_stays_where_not_even_the_original_is_confirmed() -> None:
+def test_result_is_kept_if_the_input_program_is_not_confirmed() -> None:
     searched = Searched(needs("n7"))
     best, asked = searched.best, searched.asked
     assert not searched.search.confirm(searched.judge(lambda _: False))
@@ -154,7 +154,7 @@ def test_result_stays_where_not_even_the_original_is_confirmed() -> None:
     assert searched.search.reducer.minimal
 
 
-def test_second_judge_leaves_what_the_first_demands() -> None:
+def test_second_confirmation_keeps_operators_required_by_the_first() -> None:
     searched = Searched(needs("n7"), one_by_one=True)
     searched.search.confirm(searched.judge(needs("n7", "n9"), "plain"))
     searched.search.continue_search()
@@ -163,7 +163,7 @@ def test_second_judge_leaves_what_the_first_demands() -> None:
     assert searched.best.operators == ("n7", "n9", "n11")
 
 
-def test_second_judge_does_not_take_a_step_that_the_first_has_refused() -> None:
+def test_second_confirmation_skips_steps_refused_by_the_first() -> None:
     searched = Searched(lambda c: True, one_by_one=True)
     searched.search.confirm(searched.judge(lambda c: c.cost[0] >= 30, "plain"))
     searched.search.continue_search()
@@ -173,13 +173,13 @@ def test_second_judge_does_not_take_a_step_that_the_first_has_refused() -> None:
     assert searched.best.cost[0] == 31
 
 
-def test_steps_back_are_few() -> None:
+def test_every_step_of_a_short_history_is_selected_newest_first() -> None:
     steps = [whole(chain("x", *(f"n{i}" for i in range(n, 0, -1)))) for n in (3, 2, 1)]
     assert select_steps_back(steps) == [steps[2], steps[1], steps[0]]
     assert select_steps_back(steps[:1]) == steps[:1]
 
 
-def test_search_that_ends_early_has_a_confirmed_best() -> None:
+def test_best_candidate_is_confirmed_if_the_budget_runs_out() -> None:
     free = Searched(needs("n7"))
     before = free.asked
     free.search.confirm(free.judge(needs("n7", "n9")))
@@ -196,7 +196,7 @@ class Killed(Exception):
     """Stands for a kill: nothing is answered any more."""
 
 
-def test_search_killed_by_any_judgement_ends_as_if_it_had_not_been(
+def test_search_killed_during_confirmation_resumes_to_the_same_result(
     tmp_path: Path,
 ) -> None:
     unbroken = Searched(needs("n7"))
@@ -224,7 +224,9 @@ def test_search_killed_by_any_judgement_ends_as_if_it_had_not_been(
 
 
 @pytest.mark.parametrize("boot", ["boot", "'another'"])
-def test_judgement_that_was_killed_refuses_nothing(tmp_path: Path, boot: str) -> None:
+def test_killed_confirmation_query_does_not_refuse_the_candidate(
+    tmp_path: Path, boot: str
+) -> None:
     path = tmp_path / "journal.sqlite"
 
     def dies(candidate: Candidate) -> bool:
@@ -242,7 +244,7 @@ def test_judgement_that_was_killed_refuses_nothing(tmp_path: Path, boot: str) ->
     assert searched.judged == [searched.best]
 
 
-def test_oracle_is_asked_apart_from_judges_on_demand() -> None:
+def test_oracle_can_be_queried_without_confirmations() -> None:
     searched = Searched(needs("n7"))
     searched.go_on(needs("n7", "n9"))
     reducer, judged = searched.search.reducer, list(searched.judged)

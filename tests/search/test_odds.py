@@ -37,14 +37,14 @@ def test_first_bundle_is_a_quarter_of_the_program_or_less(
     assert names(begun(operators).choose_bundle(ALL)) == bundle
 
 
-def test_one_operator_is_always_left() -> None:
+def test_bundle_of_several_drops_leaves_one_operator() -> None:
     odds = begun(1000)
     assert names(odds.choose_bundle(drops("abcd"))) == "abc"
     assert names(odds.choose_bundle(drops("a"))) == "a"
     assert odds.choose_bundle([]) == []
 
 
-def test_refused_edits_come_last_in_smaller_bundles() -> None:
+def test_rejected_edits_come_last_in_smaller_bundles() -> None:
     odds, left = begun(24), drops("abcdefgh")
     sizes = []
     for _ in range(6):
@@ -54,7 +54,7 @@ def test_refused_edits_come_last_in_smaller_bundles() -> None:
     assert sizes == ["abcde", "fgha", "bcd", "efg", "ha", "b"]
 
 
-def test_what_is_left_of_a_refused_bundle_is_to_blame() -> None:
+def test_remaining_edit_of_a_rejected_bundle_is_the_likely_culprit() -> None:
     odds = begun(24)
     odds.record_rejected(drops("abcde"))
     odds.record_rejected(drops("fghij"))
@@ -63,7 +63,7 @@ def test_what_is_left_of_a_refused_bundle_is_to_blame() -> None:
     assert names(odds.choose_bundle(drops("ef")))[0] == "f"
 
 
-def test_bundles_grow_while_they_are_accepted() -> None:
+def test_bundles_grow_while_edits_are_accepted() -> None:
     odds = begun(40)
     before = odds.choose_bundle(ALL)
     odds.record_accepted(drops("z"))
@@ -72,7 +72,7 @@ def test_bundles_grow_while_they_are_accepted() -> None:
     assert odds.choose_bundle(ALL) == before
 
 
-def test_suspects_come_last_and_the_surest_at_the_very_end() -> None:
+def test_suspects_come_last_in_order_of_suspicion() -> None:
     odds = begun(8, {"a": 1.0, "b": 0.9})
     left, order = drops("abcd"), ""
     while left:
@@ -82,7 +82,7 @@ def test_suspects_come_last_and_the_surest_at_the_very_end() -> None:
     assert order == "cdb a "
 
 
-def test_beliefs_are_about_one_kind_of_edit() -> None:
+def test_probabilities_are_separate_for_each_kind_of_edit() -> None:
     odds = begun(8)
     odds.record_rejected(drops("a"))
     bypasses: list[Edit] = [Bypass("a", "x"), Bypass("b", "x")]

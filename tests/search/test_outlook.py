@@ -44,7 +44,7 @@ def errors(blame: Blame, operators: int, needed: int, number: int) -> list[float
 
 @pytest.mark.parametrize(("operators", "needed"), CASES)
 @pytest.mark.parametrize("blame", [Blame.NONE, Blame.GOOD])
-def test_estimate_of_the_time_left_is_honest(
+def test_estimate_of_the_remaining_time_is_accurate(
     blame: Blame, operators: int, needed: int
 ) -> None:
     found = [error for n in range(6) for error in errors(blame, operators, needed, n)]
@@ -54,8 +54,6 @@ def test_estimate_of_the_time_left_is_honest(
 
 
 @pytest.mark.parametrize(("operators", "needed"), [(50, 3), (200, 8)])
-def test_first_estimate_knows_how_much_blame_has_left(
-    operators: int, needed: int
-) -> None:
+def test_first_estimate_accounts_for_suspects(operators: int, needed: int) -> None:
     first = [errors(Blame.GOOD, operators, needed, n)[0] for n in range(8)]
     assert abs(statistics.median(first)) < 1

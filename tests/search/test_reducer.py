@@ -111,7 +111,7 @@ def test_reducer_keeps_two_operators_that_fail_only_together() -> None:
     assert reducer.best.feeds == ("n2",)
 
 
-def test_reducer_connects_by_bypassing_what_a_cut_would_part() -> None:
+def test_reducer_bypasses_operators_to_keep_a_needed_path() -> None:
     reducer, oracle = reduce(long_chain(40), reaches("n3", "n33"))
     assert reducer.best.operators == ("n3", "n33")
     assert reducer.best.bypass == {"n32": "n3"}
@@ -119,14 +119,14 @@ def test_reducer_connects_by_bypassing_what_a_cut_would_part() -> None:
     assert len(oracle.asked) <= 75
 
 
-def test_reducer_saves_an_input_where_that_is_all_to_save() -> None:
+def test_reducer_removes_a_superfluous_input() -> None:
     start = whole(skeleton({"x": "", "y": "", "a": "y", "add": "x a"}))
     reducer, _ = reduce(start, needs("add"))
     assert reducer.best.operators == ("add",)
     assert reducer.best.cost == (1, 0, 1, 0)
 
 
-def test_reducer_takes_smaller_bundles_of_what_was_refused() -> None:
+def test_reducer_splits_a_rejected_bundle() -> None:
     _, oracle = reduce(long_chain(16), needs("n10"), ["drop_nodes"])
     kept = [sorted(int(n[1:]) for n in c.keep) for c in oracle.asked]
     assert kept == [
@@ -141,7 +141,7 @@ def test_reducer_takes_smaller_bundles_of_what_was_refused() -> None:
     ]
 
 
-def test_reducer_asks_about_each_operator_alone_if_nothing_can_go() -> None:
+def test_reducer_tries_each_single_drop_if_no_candidate_fails() -> None:
     start = long_chain(3)
     _, oracle = reduce(start, lambda candidate: False, ["drop_nodes"])
     assert [c.operators for c in oracle.asked] == [
@@ -152,7 +152,7 @@ def test_reducer_asks_about_each_operator_alone_if_nothing_can_go() -> None:
     ]
 
 
-def test_reducer_asks_of_a_single_operator_whether_a_plain_one_will_do() -> None:
+def test_reducer_tries_to_simplify_a_single_operator() -> None:
     reducer, oracle = reduce(long_chain(1), lambda candidate: False)
     assert [candidate.replace for candidate in oracle.asked] == [{"n0": "x"}]
     assert reducer.minimal
@@ -163,7 +163,7 @@ def test_reducer_asks_of_a_single_operator_whether_a_plain_one_will_do() -> None
 # --- suspects
 
 
-def test_reducer_asks_about_suspects_first() -> None:
+def test_first_query_keeps_only_the_suspects() -> None:
     oracle = FakeOracle(needs("n50"))
     suspects = {"n50": 1.0, "gone": 1.0}
     reducer = Reducer(long_chain(100), Asker(oracle), choose(None), suspects=suspects)
@@ -172,7 +172,7 @@ def test_reducer_asks_about_suspects_first() -> None:
     assert len(oracle.asked) <= 2
 
 
-def test_reducer_finds_what_it_should_where_suspects_are_innocent() -> None:
+def test_reducer_finds_the_needed_operators_despite_wrong_suspects() -> None:
     oracle = FakeOracle(needs("n20", "n80"))
     suspects = {f"n{i}": 0.5 for i in range(40, 44)}
     reducer = Reducer(long_chain(100), Asker(oracle), choose(None), suspects=suspects)
@@ -184,7 +184,7 @@ def test_reducer_finds_what_it_should_where_suspects_are_innocent() -> None:
 # --- what cannot go may become simpler
 
 
-def test_reducer_makes_plain_what_must_only_be_there() -> None:
+def test_reducer_simplifies_an_operator_if_only_its_presence_matters() -> None:
     start = whole(chain("x", "tanh", "gelu", "roll", "exp"))
 
     def reads_a_kernel(candidate: Candidate) -> bool:
@@ -202,7 +202,7 @@ def test_reducer_makes_plain_what_must_only_be_there() -> None:
     assert len(oracle.asked) <= 11
 
 
-def test_reducer_feeds_a_plain_operator_what_the_dear_one_yielded() -> None:
+def test_simplified_operator_reads_the_output_of_the_original_operator() -> None:
     mm = operator("h w", target="aten.mm.default")
     nodes: Nodes = {"h": feed(value=HALVES), "w": feed(value=HALVES), "mm": mm}
     start = whole(skeleton({**nodes, "roll": "mm"}))
@@ -229,7 +229,7 @@ def test_reducer_merges_equal_inputs(different: int, questions: int) -> None:
     assert len(oracle.asked) <= questions
 
 
-def test_reducer_merges_around_the_input_that_must_stay() -> None:
+def test_reducer_merges_inputs_except_the_needed_one() -> None:
     start = whole(skeleton({"x": "", "y": "", "z": "", "fma": "x y z"}))
     reducer, _ = reduce(
         start,
@@ -245,7 +245,7 @@ def test_reducer_merges_around_the_input_that_must_stay() -> None:
 # --- outputs
 
 
-def test_reducer_returns_only_sinks_if_they_fail() -> None:
+def test_reducer_returns_only_sinks_if_the_failure_remains() -> None:
     start = whole(skeleton({"x": "", "a": "x", "b": "a", "c": "b"}, "a b c"))
     reducer, _ = reduce(start, needs("a", "b"))
     assert start.outputs is Outputs.ORIGINAL
@@ -273,7 +273,7 @@ def test_reducer_keeps_the_write_that_the_failure_needs() -> None:
     assert stateless.best.writes == {}
 
 
-def test_reducer_drops_an_output_with_all_that_served_it() -> None:
+def test_reducer_drops_an_output_with_its_producers() -> None:
     nodes = {"x": "", "a": "x", **{f"b{i}": f"b{i - 1}" for i in range(1, 20)}}
     start = whole(skeleton({"x": "", "a": "x", "b0": "x", **nodes}))
     reducer, oracle = reduce(start, needs("a"))
@@ -299,7 +299,7 @@ def answers(final: Outcome) -> Callable[[Candidate], bool | Outcome]:
         (Outcome.UNRESOLVED, False),
     ],
 )
-def test_reducer_is_minimal_unless_an_answer_is_open(
+def test_result_is_minimal_unless_a_verdict_is_unresolved(
     final: Outcome, minimal: bool
 ) -> None:
     reducer, _ = reduce(long_chain(5), answers(final))
@@ -307,7 +307,7 @@ def test_reducer_is_minimal_unless_an_answer_is_open(
     assert reducer.minimal is minimal
 
 
-def test_reducer_is_not_minimal_before_it_has_asked() -> None:
+def test_result_is_not_minimal_before_the_search_ends() -> None:
     reducer = Reducer(long_chain(5), Asker(FakeOracle(needs("n1"))), choose(None))
     assert not reducer.minimal
     reducer.run(pause=lambda best: best.cost[0] < 5)
@@ -317,7 +317,7 @@ def test_reducer_is_not_minimal_before_it_has_asked() -> None:
 # --- pause, budget, cache
 
 
-def test_reducer_goes_on_after_a_pause_as_if_there_were_none() -> None:
+def test_paused_reducer_continues_with_the_same_queries() -> None:
     start, answer = long_chain(60), needs("n7", "n40")
     _, straight = reduce(start, answer)
     oracle = FakeOracle(answer)
@@ -328,21 +328,21 @@ def test_reducer_goes_on_after_a_pause_as_if_there_were_none() -> None:
     assert oracle.digests == straight.digests
 
 
-def test_reducer_pauses_at_once_where_the_start_is_small_enough() -> None:
+def test_reducer_pauses_before_any_query_if_the_start_is_small_enough() -> None:
     oracle = FakeOracle(needs("n7"))
     reducer = Reducer(long_chain(60), Asker(oracle), choose(None))
     assert reducer.run(pause=lambda best: True) == long_chain(60)
     assert oracle.asked == []
 
 
-def test_reducer_that_is_done_has_no_more_questions() -> None:
+def test_finished_reducer_makes_no_further_queries() -> None:
     reducer, oracle = reduce(long_chain(60), needs("n7", "n40"))
     before = len(oracle.asked)
     reducer.run()
     assert len(oracle.asked) == before
 
 
-def test_reducer_goes_on_from_another_candidate_and_keeps_its_answers() -> None:
+def test_restarted_reducer_keeps_its_verdicts() -> None:
     reducer, oracle = reduce(long_chain(20), needs("n7"))
     reducer.restart(long_chain(20))
     reducer.run()
@@ -362,7 +362,7 @@ def test_reducer_keeps_its_best_when_the_budget_is_spent(checks: int) -> None:
     assert reducer.best == [long_chain(100), *failed][-1]
 
 
-def test_reducer_keeps_its_best_when_the_oracle_breaks_down() -> None:
+def test_reducer_keeps_its_best_when_the_oracle_is_interrupted() -> None:
     def interrupted(candidate: Candidate) -> bool:
         if candidate.cost[0] < 10:
             raise KeyboardInterrupt
@@ -374,7 +374,7 @@ def test_reducer_keeps_its_best_when_the_oracle_breaks_down() -> None:
     assert 10 <= reducer.best.cost[0] < 100
 
 
-def test_reducer_answers_from_memory_what_it_knows() -> None:
+def test_reducer_answers_repeated_queries_from_memory() -> None:
     reducer, oracle = reduce(long_chain(30), needs("n3", "n20"))
     assert reducer.asker.cached > 0
     assert len(reducer.asker.verdicts()) == len(oracle.asked)
@@ -383,7 +383,7 @@ def test_reducer_answers_from_memory_what_it_knows() -> None:
     assert len(oracle.asked) == asked
 
 
-def test_reducer_asks_the_same_questions_every_time() -> None:
+def test_reducer_makes_the_same_queries_in_every_run() -> None:
     start = whole(layers(60))
     runs = [reduce(start, needs("n5", "n31", "n47"))[1] for _ in range(2)]
     assert runs[0].digests == runs[1].digests
@@ -392,7 +392,7 @@ def test_reducer_asks_the_same_questions_every_time() -> None:
 # --- what it tells
 
 
-def test_reducer_tells_of_every_check_and_step() -> None:
+def test_reducer_emits_an_event_for_every_check_and_step() -> None:
     events: list[Event] = []
     oracle = FakeOracle(needs("n5"))
     reducer = Reducer(
@@ -409,7 +409,7 @@ def test_reducer_tells_of_every_check_and_step() -> None:
     assert sizes == sorted(set(sizes), reverse=True)
 
 
-def test_reducer_recovers_from_a_big_bundle_that_passed_by_chance() -> None:
+def test_reducer_recovers_from_a_large_bundle_that_passed_by_chance() -> None:
     first: list[Candidate] = []
 
     def shows(candidate: Candidate) -> bool:
@@ -421,7 +421,7 @@ def test_reducer_recovers_from_a_big_bundle_that_passed_by_chance() -> None:
     assert len(oracle.asked) <= 20
 
 
-def test_reducer_turns_to_original_outputs_when_fewer_hide_the_failure() -> None:
+def test_reducer_restores_original_outputs_if_fewer_hide_the_failure() -> None:
     # Only a program that also returns the inner value n50 fails.
     line = chain("x", *(f"n{i}" for i in range(100)))
     nodes = [line.node(name) for name in line.graph]

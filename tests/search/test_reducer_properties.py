@@ -49,7 +49,7 @@ def check(start: Candidate, answer: Callable[[Candidate], bool]) -> Candidate:
 
 
 @given(skeletons(), st.data())
-def test_reducer_finds_exactly_what_is_needed(
+def test_reducer_finds_exactly_the_needed_operators(
     program: Skeleton, data: st.DataObject
 ) -> None:
     start = whole(program)
@@ -77,13 +77,15 @@ def test_reducer_leaves_one_operator_if_everything_fails(program: Skeleton) -> N
 
 
 @given(skeletons())
-def test_reducer_leaves_the_original_if_only_that_fails(program: Skeleton) -> None:
+def test_reducer_returns_the_input_program_if_no_candidate_fails(
+    program: Skeleton,
+) -> None:
     start = whole(program)
     assert check(start, lambda candidate: candidate.digest == start.digest) == start
 
 
 @given(skeletons(), st.data())
-def test_reducer_is_minimal_where_three_contexts_in_ten_hide_the_failure(
+def test_result_is_minimal_if_30_percent_of_contexts_hide_the_failure(
     program: Skeleton, data: st.DataObject
 ) -> None:
     start = whole(program)
@@ -96,7 +98,9 @@ def test_reducer_is_minimal_where_three_contexts_in_ten_hide_the_failure(
 
 
 @given(skeletons(), st.data())
-def test_reducer_keeps_a_value_flowing(program: Skeleton, data: st.DataObject) -> None:
+def test_reducer_keeps_the_edge_that_the_failure_needs(
+    program: Skeleton, data: st.DataObject
+) -> None:
     start = whole(program)
     edges = [(p, n) for n in start.operators for p in sorted(start.producers(n))]
     if not edges:

@@ -110,7 +110,7 @@ def test_reducer_stops_at_a_strategy_that_breaks_the_laws(strategy: Strategy) ->
 
 
 @pytest.mark.parametrize("strategy", [ProposesNothing(), ProposesWhatDoesNotFit()])
-def test_reducer_passes_over_a_strategy_of_no_use(strategy: Strategy) -> None:
+def test_reducer_skips_a_strategy_without_valid_edits(strategy: Strategy) -> None:
     oracle = FakeOracle(needs("n5"))
     assert Reducer(START, Asker(oracle), [strategy]).run() == START
     assert oracle.asked == []
@@ -119,7 +119,7 @@ def test_reducer_passes_over_a_strategy_of_no_use(strategy: Strategy) -> None:
     )
 
 
-def test_reducer_asks_once_what_is_proposed_often() -> None:
+def test_reducer_queries_a_repeated_proposal_once() -> None:
     oracle = FakeOracle(lambda candidate: False)
     Reducer(START, Asker(oracle), [RepeatsItself()]).run()
     assert len(oracle.asked) == 1
@@ -142,7 +142,7 @@ def test_reducer_tries_alternatives_one_by_one() -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_reducer_ends_on_a_failure_that_was_seen_when_answers_flicker(
+def test_result_has_failed_at_least_once_if_verdicts_are_flaky(
     seed: int,
 ) -> None:
     oracle = FlakyOracle(seed)

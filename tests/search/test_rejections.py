@@ -28,7 +28,7 @@ def rules_out(rejections: Rejections, *edits: Edit) -> bool:
     return rejections.rule_out(edits, apply(START, edits))
 
 
-def test_more_than_what_was_rejected_is_ruled_out() -> None:
+def test_superset_of_a_rejected_drop_is_ruled_out() -> None:
     rejections = rejected(drop("b"), drop("c"))
     assert rules_out(rejections, drop("bcd"))
     assert rules_out(rejections, drop("cd"), drop("b"))
@@ -36,24 +36,24 @@ def test_more_than_what_was_rejected_is_ruled_out() -> None:
     assert not rules_out(rejections, drop("cde"))
 
 
-def test_one_operator_alone_is_never_ruled_out() -> None:
+def test_drop_of_a_single_operator_is_never_ruled_out() -> None:
     rejections = rejected(drop("b"))
     assert rules_out(rejections, drop("bc"))
     assert not rules_out(rejections, drop("b"))
 
 
-def test_a_refusal_says_nothing_when_a_part_of_it_is_gone() -> None:
+def test_drop_that_only_overlaps_a_rejected_drop_is_not_ruled_out() -> None:
     assert not rules_out(rejected(drop("bc")), drop("bd"))
 
 
 @pytest.mark.parametrize(
     "outcome", [Outcome.DIFFERENT, Outcome.INVALID, Outcome.UNRESOLVED]
 )
-def test_only_what_passed_rules_anything_out(outcome: Outcome) -> None:
+def test_only_a_passed_verdict_rules_out_larger_drops(outcome: Outcome) -> None:
     assert not rules_out(rejected(drop("b"), outcome=outcome), drop("bc"))
 
 
-def test_other_outputs_are_another_question() -> None:
+def test_rejection_does_not_apply_to_candidates_with_other_outputs() -> None:
     nodes = {"x": "", "a": "x", "b": "a", "c": "b", "d": "c"}
     start = whole(skeleton(nodes, "a b c d"))
     fewer, more = apply(start, [drop("d")]), apply(start, [drop("cd")])

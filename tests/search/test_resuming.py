@@ -71,7 +71,7 @@ def _path(tmp_path: Path) -> Path:
 
 @settings(max_examples=25)  # each waits for the disk some hundred times
 @given(skeletons(), st.data())
-def test_search_killed_at_any_question_ends_as_if_it_had_not_been(
+def test_search_killed_at_any_query_resumes_to_the_same_result(
     program: Skeleton, data: st.DataObject
 ) -> None:
     start = whole(program)
@@ -112,7 +112,7 @@ def _unfinished(path: Path) -> tuple[Path, str]:
     return path, oracle.digests[-1]
 
 
-def test_question_that_did_not_end_twice_is_not_asked_a_third_time(
+def test_query_that_did_not_end_twice_is_not_repeated(
     unfinished: tuple[Path, str],
 ) -> None:
     path, digest = unfinished
@@ -128,7 +128,7 @@ def test_question_that_did_not_end_twice_is_not_asked_a_third_time(
     assert verdict.observation.unresolved == "did not end 2 times"
 
 
-def test_question_that_went_down_with_the_machine_is_not_asked_again(
+def test_query_interrupted_by_a_machine_shutdown_is_not_repeated(
     unfinished: tuple[Path, str],
 ) -> None:
     path, digest = unfinished
@@ -153,7 +153,7 @@ def test_question_that_went_down_with_the_machine_is_not_asked_again(
         (WorkerError("the worker died"), 1),
     ],
 )
-def test_only_what_the_candidate_may_have_caused_counts_as_a_try(
+def test_only_a_worker_error_counts_as_an_attempt(
     path: Path, reason: BaseException, left: int
 ) -> None:
     def check(candidate: Candidate) -> Verdict:
@@ -165,7 +165,7 @@ def test_only_what_the_candidate_may_have_caused_counts_as_a_try(
         assert len(journal.find(CHAIN.digest)) == left
 
 
-def test_answer_is_recalled_only_for_the_same_form_and_build(path: Path) -> None:
+def test_verdict_is_recalled_only_for_the_same_form_and_build(path: Path) -> None:
     seen = Observation(PLANTED, runs=3, seconds=0.5, cpu_seconds=2.0, step=Step.KERNEL)
     verdict = Verdict(Outcome.REPRODUCED, seen)
     with closing(Journal(path)) as journal:
@@ -177,7 +177,7 @@ def test_answer_is_recalled_only_for_the_same_form_and_build(path: Path) -> None
         assert journal.recall(whole(chain("x", "a")), "source", "fast") is None
 
 
-def test_answer_is_counted_as_recalled_once_and_only_in_a_later_session(
+def test_recalled_verdict_is_counted_once_and_only_in_a_later_session(
     path: Path,
 ) -> None:
     verdict = Verdict(Outcome.REPRODUCED, Observation(PLANTED))
@@ -205,7 +205,7 @@ class LearningOracle(FakeOracle):
         self.learnt.append((candidate, verdict))
 
 
-def test_oracle_that_learns_is_told_what_it_was_not_asked(path: Path) -> None:
+def test_learning_oracle_receives_recalled_verdicts(path: Path) -> None:
     first, second = (LearningOracle(needs("c")) for _ in range(2))
     for oracle in (first, second):
         with closing(Journal(path)) as journal:
@@ -215,7 +215,7 @@ def test_oracle_that_learns_is_told_what_it_was_not_asked(path: Path) -> None:
     assert not second.asked
 
 
-def test_checks_of_earlier_sessions_count_and_may_be_topped_up(path: Path) -> None:
+def test_earlier_checks_count_and_their_limit_can_be_raised(path: Path) -> None:
     for allowed, asked in ((2, 2), (2, 0), (3, 1)):
         oracle, budget = FakeOracle(needs("c")), Budget(max_checks=allowed)
         with closing(Journal(path)) as journal:
@@ -227,7 +227,7 @@ def test_checks_of_earlier_sessions_count_and_may_be_topped_up(path: Path) -> No
         assert (len(oracle.asked), budget.checks) == (asked, allowed)
 
 
-def test_time_of_earlier_sessions_counts(path: Path) -> None:
+def test_time_of_earlier_sessions_counts_toward_the_limit(path: Path) -> None:
     with closing(Journal(path)) as journal:
         reduce(journal, CHAIN, FakeOracle(needs("c")))
     with closing(sqlite3.connect(path, isolation_level=None)) as db:
@@ -261,7 +261,7 @@ print(*oracle.digests)
 """
 
 
-def test_search_asks_the_same_whatever_python_hashes_strings_to() -> None:
+def test_queries_do_not_depend_on_the_python_hash_seed() -> None:
     asked = set()
     for seed in ("0", "1", "2"):
         done = subprocess.run(

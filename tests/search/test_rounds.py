@@ -19,7 +19,7 @@ CASES = [
 @pytest.mark.parametrize(
     ("jobs", "fewer", "more"), [(2, 1.6, 1.25), (4, 2.3, 1.75), (8, 3.2, 2.5)]
 )
-def test_several_jobs_take_so_many_times_fewer_rounds(
+def test_parallel_jobs_reduce_the_number_of_rounds(
     jobs: int, fewer: float, more: float
 ) -> None:
     alone = [search(case, 1) for case in CASES]

@@ -114,11 +114,7 @@ PLANTED = {
         (504,),
         (496,),
     ),
-    (
-        "check N candidates in parallel, which finds the same result "
-        "sooner; default: half the cores, at most 4, fewer if memory is "
-        "short"
-    ): (
+    "where memory is short": (
         space(2, tensors=("s0*s1*16",)),
         when(lambda a, b: b > 1024),
         (2, 1025),
@@ -128,7 +124,7 @@ PLANTED = {
 
 
 @pytest.mark.parametrize("name", PLANTED)
-def test_sweep_finds_the_smallest_sizes_and_the_nearest_that_pass(name: str) -> None:
+def test_sweep_finds_smallest_failing_and_nearest_passing_sizes(name: str) -> None:
     where, program, smallest, nearest = PLANTED[name]
     (found,), runs = swept(where, program, seed=len(name))
     assert (found.sizes, found.nearest) == (smallest, nearest)
@@ -159,7 +155,7 @@ GAPS = {
 
 @pytest.mark.parametrize("seed", [1, 3, 4])
 @pytest.mark.parametrize("name", GAPS)
-def test_sweep_crosses_gaps_between_sizes_that_fail(name: str, seed: int) -> None:
+def test_sweep_crosses_passing_gaps_between_failing_sizes(name: str, seed: int) -> None:
     where, program, smallest = GAPS[name]
     (found,), runs = swept(where, program, seed=seed, count=40)
     assert found.sizes == smallest
@@ -179,7 +175,7 @@ def test_sweep_crosses_gaps_between_sizes_that_fail(name: str, seed: int) -> Non
         ((26, 0), [], None),
     ],
 )
-def test_leap_finds_smaller_sizes_past_some_that_pass(
+def test_smaller_failing_sizes_are_found_beyond_passing_sizes(
     start: Sizes, known: list[Sizes], smaller: Sizes | None
 ) -> None:
     strides = {(10 + 16 * n, 0) for n in range(6)}
@@ -189,7 +185,7 @@ def test_leap_finds_smaller_sizes_past_some_that_pass(
     assert find_smaller_beyond_passes(start, known, fails.__contains__, grid) == smaller
 
 
-def test_smaller_sizes_are_reported_that_only_the_way_to_a_pass_has_met() -> None:
+def test_smaller_failure_met_while_seeking_a_pass_is_reported() -> None:
     def program(n: int) -> Signature | str | None:
         if n in (1013, 1024):
             return ASSERTS
@@ -200,7 +196,7 @@ def test_smaller_sizes_are_reported_that_only_the_way_to_a_pass_has_met() -> Non
     assert found.sizes == (1013,)
 
 
-def test_sweep_tells_failures_apart_and_shrinks_each() -> None:
+def test_sweep_distinguishes_failures_and_minimises_each() -> None:
     def program(a: int, b: int) -> Signature | None:
         if a > 100:
             return CRASHES
@@ -211,7 +207,7 @@ def test_sweep_tells_failures_apart_and_shrinks_each() -> None:
     assert smallest == {CRASHES: (101, 2), DIFFERS: (2, 33), ASSERTS: (2, 2)}
 
 
-def test_sweep_takes_what_eager_refuses_for_no_failure_and_no_pass() -> None:
+def test_sizes_rejected_by_eager_are_neither_failure_nor_pass() -> None:
     def program(a: int) -> Signature | str | None:
         if a < 9:
             return "eager: IndexError"
@@ -221,19 +217,19 @@ def test_sweep_takes_what_eager_refuses_for_no_failure_and_no_pass() -> None:
     assert (found.sizes, found.nearest) == ((9,), (12,))
 
 
-def test_sweep_knows_no_pass_where_all_sizes_fail() -> None:
+def test_sweep_reports_no_passing_sizes_if_all_sizes_fail() -> None:
     (found,), _ = swept(space(2), lambda a, b: ASSERTS, count=20)
     assert (found.sizes, found.nearest) == ((2, 2), None)
 
 
 @pytest.mark.parametrize("count", [1, 2, 4])
-def test_healthy_program_is_run_at_as_many_sizes_as_asked_for(count: int) -> None:
+def test_passing_program_is_run_at_the_requested_number_of_sizes(count: int) -> None:
     found, runs = swept(space(count), lambda *sizes: None, count=100)
     assert found == []
     assert len(runs.sizes) == len(set(runs.sizes)) == 100
 
 
-def test_sweep_ends_where_there_are_no_more_sizes() -> None:
+def test_sweep_ends_when_all_sizes_have_run() -> None:
     _, runs = swept(space(2, 2, 6), lambda *sizes: None)
     assert sorted(runs.sizes) == [(a, b) for a in range(2, 7) for b in range(2, 7)]
 
@@ -245,12 +241,12 @@ def test_sweep_stays_within_declared_sizes_and_memory() -> None:
     assert all(a <= b and b % 3 == 0 and a * b <= 5000 for a, b in runs.sizes)
 
 
-def test_sweep_runs_nothing_where_no_sizes_are_declared() -> None:
+def test_sweep_runs_nothing_if_no_sizes_satisfy_the_conditions() -> None:
     found, runs = swept(space(2, conditions=("s0 < s0 + s1 - s1",)), lambda *s: ASSERTS)
     assert (found, runs.sizes) == ([], [])
 
 
-def test_same_seed_gives_the_same_sweep_and_another_one_another() -> None:
+def test_seed_determines_the_sweep() -> None:
     program = when(lambda a, b: a > 700 and b % 5 == 1)
     first, again, other = (swept(space(2), program, seed=s)[1].sizes for s in (4, 4, 5))
     assert first == again != other
@@ -273,7 +269,7 @@ assert found.sizes == (33, 2)
 """
 
 
-def test_sweep_leaves_no_folder_and_says_nothing(tmp_path: Path) -> None:
+def test_sweep_creates_no_folder_and_prints_nothing(tmp_path: Path) -> None:
     """In a process of its own: Hypothesis chooses its folder when it is imported."""
     paths = [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
     done = subprocess.run(
@@ -290,7 +286,7 @@ def test_sweep_leaves_no_folder_and_says_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("error", [WorkerError("it died"), KeyboardInterrupt()])
-def test_sweep_is_ended_at_once_by_what_is_no_answer(error: BaseException) -> None:
+def test_error_during_a_run_ends_the_sweep_at_once(error: BaseException) -> None:
     def program(a: int) -> None:
         if a > 50:
             raise error

@@ -74,7 +74,7 @@ def programs(draw: st.DrawFn) -> PrintedProgram:
 
 @pytest.mark.parametrize("name", [*ALL, "drop_dims"])
 @drawn_from(program=programs())
-def test_laws_are_kept_with_whatever_is_given(
+def test_strategy_keeps_the_laws_for_any_inputs(
     name: str, program: PrintedProgram
 ) -> None:
     (strategy,) = choose([name])
@@ -83,7 +83,7 @@ def test_laws_are_kept_with_whatever_is_given(
 
 @settings(deadline=None, max_examples=25)
 @drawn_from(programs())
-def test_all_that_can_be_is_plain_where_everything_fails(
+def test_all_tensor_specs_are_simplified_if_every_candidate_fails(
     program: PrintedProgram,
 ) -> None:
     best, _ = reduced(program, lambda p: True)
@@ -98,7 +98,7 @@ def test_all_that_can_be_is_plain_where_everything_fails(
 
 @settings(deadline=None, max_examples=25)
 @drawn_from(programs(), st.data())
-def test_what_is_needed_stays_and_no_more(
+def test_only_the_needed_tensor_keeps_its_size(
     program: PrintedProgram, data: st.DataObject
 ) -> None:
     name = data.draw(st.sampled_from("wvxy"))
@@ -119,7 +119,9 @@ def test_what_is_needed_stays_and_no_more(
 
 @settings(deadline=None, max_examples=25)
 @drawn_from(programs())
-def test_nothing_changes_where_only_the_original_fails(program: PrintedProgram) -> None:
+def test_program_is_unchanged_if_only_the_input_program_fails(
+    program: PrintedProgram,
+) -> None:
     start = program.normalised()
     best, _ = reduced(program, lambda p: p == start)
     assert best == start
@@ -151,7 +153,7 @@ def usual() -> PrintedProgram:
         (lambda p: "w" in {weight.name for weight in p.weights}, 12),
     ],
 )
-def test_a_search_of_all_kinds_asks_little(
+def test_search_over_tensor_specs_takes_few_queries(
     fails: Callable[[PrintedProgram], bool], questions: int
 ) -> None:
     _, asked = reduced(usual(), fails)

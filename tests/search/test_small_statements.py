@@ -173,13 +173,15 @@ COND = listing(
         ),
     ],
 )
-def test_a_branch(bugs: list[str], left: list[list[str]], most: int) -> None:
+def test_program_with_cond_is_reduced(
+    bugs: list[str], left: list[list[str]], most: int
+) -> None:
     best, asked = search(COND, *bugs)
     assert all_codes(best) == left
     assert asked <= most
 
 
-def test_a_sum_of_one_element_is_that_element() -> None:
+def test_sum_over_one_element_is_replaced_by_its_operand() -> None:
     """Once sizes are small, types differ in their ranks alone."""
     oracle = FakeOracle(lambda made: shows(made, ("inside: cos", "main: add")))
     whole = Reducer(listed(COND), Asker(oracle), choose(None), fitter=FakeFitter())
@@ -275,7 +277,9 @@ LOOP = listing(
         ),
     ],
 )
-def test_a_loop(bugs: list[str], left: list[list[str]], most: int) -> None:
+def test_program_with_while_loop_is_reduced(
+    bugs: list[str], left: list[list[str]], most: int
+) -> None:
     best, asked = search(LOOP, *bugs)
     assert all_codes(best) == left
     assert asked <= most
@@ -341,7 +345,9 @@ SCAN = listing(
         ),
     ],
 )
-def test_a_scan(bugs: list[str], left: list[list[str]], most: int) -> None:
+def test_program_with_scan_is_reduced(
+    bugs: list[str], left: list[list[str]], most: int
+) -> None:
     best, asked = search(SCAN, *bugs)
     assert all_codes(best) == left
     assert asked <= most
@@ -470,7 +476,7 @@ def test_a_scan(bugs: list[str], left: list[list[str]], most: int) -> None:
         ),
     ],
 )
-def test_what_flows_in_and_out_of_a_block_stays_with_it(
+def test_needed_dataflow_through_a_block_is_kept(
     start: PrintedProgram, flow: tuple[str, str, str], left: list[list[str]], most: int
 ) -> None:
     best, asked = search_for(start, lambda made: flows(made, *flow))
@@ -493,7 +499,7 @@ SEVEN = listing(
 )
 
 
-def test_two_views_become_one() -> None:
+def test_equal_views_are_merged() -> None:
     best, asked = search(SEVEN, "main: mm.default(a, view)", "main: mm.default(mm, ")
     assert codes(best) == [
         "view = aten.view.default(x, [3, 2])",
@@ -506,7 +512,7 @@ def test_two_views_become_one() -> None:
 
 
 @drawn(made=listings(most=4), data=st.data())
-def test_what_is_left_fails_is_a_program_and_is_minimal(
+def test_reduced_program_is_failing_valid_and_minimal(
     made: PrintedProgram, data: st.DataObject
 ) -> None:
     made = made.normalised()

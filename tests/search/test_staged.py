@@ -35,7 +35,7 @@ def staged(
     return search
 
 
-def asking_below(operators: int, first: Reducer) -> Callable[[], bool]:
+def run_until_below(operators: int, first: Reducer) -> Callable[[], bool]:
     """Search until so few are left, and tell whether that has been."""
 
     def is_due(best: Candidate) -> bool:
@@ -44,21 +44,21 @@ def asking_below(operators: int, first: Reducer) -> Callable[[], bool]:
     return lambda: is_due(first.run(is_due))
 
 
-def asked(search: Reducer) -> int:
+def count_queries(search: Reducer) -> int:
     return search.asker.query_count
 
 
-def test_each_stage_confirms_the_result_with_one_question() -> None:
+def test_each_stage_confirms_the_result_with_one_query() -> None:
     first, *others = (reducer(needs("n7")) for _ in range(3))
     search = staged(first, *(Stage("stage", other) for other in others))
     search.run()
     assert search.reducer is first
     assert first.best.operators == ("n7",)
-    assert [asked(other) for other in others] == [1, 1]
+    assert [count_queries(other) for other in others] == [1, 1]
     assert search.unconfirmed == set()
 
 
-def test_the_strictest_stage_has_the_last_word() -> None:
+def test_result_satisfies_the_strictest_stage() -> None:
     demands = [["n7"], ["n7", "n9"], ["n7", "n9", "n11"]]
     first, second, third = (reducer(needs(*names)) for names in demands)
     notes: list[str] = []
@@ -75,7 +75,7 @@ def test_the_strictest_stage_has_the_last_word() -> None:
 
 
 @pytest.mark.parametrize("goes_on", [False, True])
-def test_stage_that_denies_all_is_named_and_passed_over(goes_on: bool) -> None:
+def test_stage_that_refuses_every_candidate_is_noted_and_skipped(goes_on: bool) -> None:
     first, never = reducer(needs("n7")), reducer(lambda candidate: False)
     last = reducer(needs("n7", "n9") if goes_on else needs("n7"))
     notes: list[str] = []
@@ -92,9 +92,9 @@ def test_stage_that_denies_all_is_named_and_passed_over(goes_on: bool) -> None:
     assert search.unconfirmed == (set() if goes_on else {"never"})
 
 
-def test_stage_is_asked_early_and_what_it_denied_then_may_hold_in_the_end() -> None:
+def test_stage_may_refuse_an_early_candidate_and_confirm_the_result() -> None:
     first, strict = reducer(needs("n7")), reducer(lambda c: len(c.keep) <= 5)
-    early = asking_below(15, first)
+    early = run_until_below(15, first)
     search = StagedSearch(first, Stage("strict", strict, early=early))
     search.run()
     assert search.reducer is first
@@ -102,25 +102,25 @@ def test_stage_is_asked_early_and_what_it_denied_then_may_hold_in_the_end() -> N
     assert search.unconfirmed == set()
 
 
-def test_stages_left_open_are_asked_as_if_they_had_not_been() -> None:
+def test_deferred_stages_run_once_and_reach_the_same_result() -> None:
     demands = [["n7"], ["n7", "n9"], ["n7", "n9", "n11"]]
     first, second, third = (reducer(needs(*names)) for names in demands)
     search = staged(first, Stage("second", second), Stage("third", third))
     search.find()
     assert search.is_open
     assert first.best.operators == ("n7",)
-    assert [asked(other) for other in (second, third)] == [0, 0]
+    assert [count_queries(other) for other in (second, third)] == [0, 0]
     search.ask_stages()
     assert not search.is_open
     assert search.reducer.best.operators == ("n7", "n9", "n11")
-    questions = [asked(other) for other in (first, second, third)]
+    questions = [count_queries(other) for other in (first, second, third)]
     search.ask_stages()
-    assert [asked(other) for other in (first, second, third)] == questions
+    assert [count_queries(other) for other in (first, second, third)] == questions
 
 
-def test_stage_that_has_denied_early_is_not_left_open() -> None:
+def test_stage_that_refused_early_is_not_left_open() -> None:
     first, strict = reducer(needs("n7")), reducer(lambda candidate: False)
-    early = asking_below(15, first)
+    early = run_until_below(15, first)
     search = StagedSearch(first, Stage("strict", strict, early=early))
     search.find()
     assert not search.is_open
@@ -137,10 +137,10 @@ def test_staged_search_may_be_a_stage() -> None:
     assert search.reducer is strict.reducer
     assert search.reducer.best.operators == ("n7", "n9")
     assert len(search.reducers) == 4
-    assert len(search.verdicts()) == sum(map(asked, search.reducers))
+    assert len(search.verdicts()) == sum(map(count_queries, search.reducers))
 
 
-def test_near_steps_come_first_then_the_known_then_the_original() -> None:
+def test_steps_back_are_near_then_known_then_the_input_program() -> None:
     steps = [whole(chain("x", *(f"n{i}" for i in range(n)))) for n in range(12, 0, -1)]
     known = {steps[2].digest, steps[9].digest}
     back = select_near_or_known(steps, lambda candidate: candidate.digest in known)

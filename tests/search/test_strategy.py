@@ -105,23 +105,25 @@ class HasNoName:
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_check_strategy_names_the_law_broken(strategy: Strategy, message: str) -> None:
+def test_check_strategy_names_the_broken_law(strategy: Strategy, message: str) -> None:
     candidate = whole(chain("x", "a", "b", "c"))
     with pytest.raises(StrategyError, match=message):
         check_strategy(strategy, candidate)
 
 
 @pytest.mark.parametrize("strategy", [Vice(), ProposesWhatDoesNotFit(), DropNodes()])
-def test_check_strategy_lets_pass_what_keeps_the_laws(strategy: Strategy) -> None:
+def test_check_strategy_accepts_a_strategy_that_keeps_the_laws(
+    strategy: Strategy,
+) -> None:
     check_strategy(strategy, CANDIDATE)
 
 
-def test_check_strategy_wants_a_name() -> None:
+def test_check_strategy_rejects_a_strategy_without_a_name() -> None:
     with pytest.raises(TypeError, match="has no name"):
         check_strategy(cast(Strategy, HasNoName()), CANDIDATE)
 
 
-def test_proposals_take_as_many_edits_as_the_law_allows() -> None:
+def test_proposals_are_collected_up_to_the_allowed_number() -> None:
     class ProposesFourHundred(Vice):
         def propose(self, view: View) -> Iterator[Edit]:
             for _ in range(400):
@@ -140,6 +142,6 @@ def test_strategies_are_chosen_by_name_in_the_order_given() -> None:
     assert [strategy.name for strategy in choose(names)] == names
 
 
-def test_strategy_that_is_unknown_is_answered_with_near_ones() -> None:
+def test_error_for_an_unknown_strategy_suggests_similar_names() -> None:
     with pytest.raises(StrategyError, match="did you mean drop_nodes"):
         choose(["drop_node"])

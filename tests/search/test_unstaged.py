@@ -41,7 +41,7 @@ def text_of(candidate: Candidate) -> str:
     return "\n".join(line.line() for line in candidate.listing.main.statements)
 
 
-def test_judge_has_a_search_of_listings_go_back_and_on_from_there() -> None:
+def test_printed_program_search_goes_back_if_the_result_is_refused() -> None:
     cheap = FakeOracle(lambda candidate: "mul" in text_of(candidate))
     reducer = Reducer(listed(listing(ADDED)), Asker(cheap), [Zeros()])
     search = UnstagedSearch(reducer)
@@ -61,7 +61,7 @@ def test_judge_has_a_search_of_listings_go_back_and_on_from_there() -> None:
     assert all("17" in text_of(c) for c in reducer.history)
 
 
-def test_search_of_listings_stays_where_a_judge_confirms_nothing() -> None:
+def test_printed_program_search_keeps_the_result_if_none_is_confirmed() -> None:
     asker = Asker(FakeOracle(lambda _: True))
     reducer = Reducer(listed(listing(ADDED)), asker, [Zeros()])
     search = UnstagedSearch(reducer)

@@ -19,7 +19,7 @@ def searched(fails: Callable[[PrintedProgram], bool]) -> tuple[PrintedProgram, i
     return reduced(LARGE, fails, ["bisect_sizes"])
 
 
-def test_sizes_that_do_not_matter_are_one_after_one_question() -> None:
+def test_irrelevant_sizes_become_one_in_one_query() -> None:
     best, questions = searched(lambda p: True)
     assert (shape(best, "x"), shape(best, "y")) == ((1, 1), (1,))
     assert questions == 1
@@ -33,7 +33,7 @@ def test_sizes_that_do_not_matter_are_one_after_one_question() -> None:
         lambda p: shape(p, "x")[0] % 16 == 0 and shape(p, "y")[0] >= 257,
     ],
 )
-def test_inputs_are_small_after_few_questions(
+def test_inputs_become_small_in_few_queries(
     fails: Callable[[PrintedProgram], bool],
 ) -> None:
     best, questions = searched(fails)
@@ -42,6 +42,6 @@ def test_inputs_are_small_after_few_questions(
     assert questions <= 5
 
 
-def test_nothing_is_proposed_for_a_program_that_is_given_little() -> None:
+def test_small_inputs_give_no_proposals() -> None:
     program = listing(ADD, given("x", drawn(40, 1000)), given("y", drawn(1000)))
     assert not [*BisectSizes().propose(view(program))]

@@ -22,7 +22,7 @@ def kept(start: Candidate, suspects: Mapping[str, float]) -> list[set[str]]:
     return [set(start.keep - edit.nodes) for edit in edits]
 
 
-def test_ladder_keeps_more_around_the_suspects_with_each_rung() -> None:
+def test_each_rung_keeps_more_operators_around_the_suspects() -> None:
     assert kept(LINE, {"n20": 1.0}) == [
         {"n20"},
         {"n19", "n20"},
@@ -34,17 +34,17 @@ def test_ladder_keeps_more_around_the_suspects_with_each_rung() -> None:
     ]
 
 
-def test_ladder_ends_with_all_that_suspects_are_computed_from() -> None:
+def test_last_rung_keeps_the_ancestors_of_the_suspects() -> None:
     assert kept(LINE, {"n19": 0.1})[-1] == {*NAMES[:20]}
     assert kept(LINE, {"n39": 0.1})[-1] == {*NAMES[31:]}
 
 
-def test_ladder_has_nothing_to_say_without_suspects() -> None:
+def test_ladder_proposes_nothing_without_suspects() -> None:
     assert kept(LINE, {}) == []
     assert kept(LINE, {"gone": 1.0}) == []
 
 
-def test_ladder_leaves_alone_what_is_mostly_suspect() -> None:
+def test_ladder_proposes_nothing_if_most_operators_are_suspects() -> None:
     small = whole(chain("x", "a", "b", "c"))
     assert kept(small, {"a": 1.0}) == [{"a"}]
     assert kept(small, {"a": 1.0, "b": 0.2}) == []
@@ -57,14 +57,14 @@ def test_ladder_stops_at_the_smallest_rung_that_fails() -> None:
     assert len(oracle.asked) == 3
 
 
-def test_ladder_asks_about_each_rung_once_if_blame_is_wrong() -> None:
+def test_ladder_queries_each_rung_once_if_the_suspects_are_wrong() -> None:
     oracle = FakeOracle(needs("n39"))
     reducer = Reducer(LINE, Asker(oracle), [BlameLadder()], suspects={"n10": 1.0})
     assert reducer.run() == LINE
     assert len(oracle.asked) == len(kept(LINE, {"n10": 1.0})) == 8
 
 
-def test_ladder_goes_up_through_each_branch() -> None:
+def test_ladder_climbs_through_each_branch() -> None:
     wide = {"x": "", **{f"a{i}": "x" for i in range(6)}}
     start = whole(skeleton({**wide, "add": "a0 a1", "b": "add", "c": "b"}))
     assert kept(start, {"add": 1.0}) == [

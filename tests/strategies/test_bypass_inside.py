@@ -28,7 +28,7 @@ BODY: Nodes = {
 }
 
 
-def test_bypass_inside_hands_on_an_operand_or_else_an_earlier_value() -> None:
+def test_bypass_inside_reads_an_operand_or_an_earlier_value() -> None:
     loop = operator("x body")
     program = skeleton({"x": "", **BODY, "body": subgraph("body.tanh"), "loop": loop})
     assert list(BypassInside().propose(View(whole(program)))) == [
@@ -37,7 +37,7 @@ def test_bypass_inside_hands_on_an_operand_or_else_an_earlier_value() -> None:
     ]
 
 
-def test_bypass_inside_looks_into_no_other_graph() -> None:
+def test_bypass_inside_does_not_read_values_of_another_subgraph() -> None:
     nodes: Nodes = {"x": "", **BODY, "body": subgraph("body.half")}
     other: Nodes = {"cond.h": inner(value=HALVES), "cond.up": inner("cond.h")}
     both = operator("x body cond")
@@ -45,11 +45,11 @@ def test_bypass_inside_looks_into_no_other_graph() -> None:
     assert list(BypassInside().propose(View(whole(program)))) == []
 
 
-def test_nothing_is_proposed_where_nothing_is_inside() -> None:
+def test_program_without_subgraphs_gives_no_proposals() -> None:
     assert list(BypassInside().propose(View(whole(chain("x", "relu"))))) == []
 
 
-def test_search_leaves_what_matters_in_a_body() -> None:
+def test_search_keeps_only_the_culprit_in_a_loop_body() -> None:
     names = [f"body.n{i}" for i in range(40)]
     nodes = dict(zip(names, (inner(), *map(inner, names)), strict=False))
     loop = operator("x body", value=None, operators=40)

@@ -25,7 +25,7 @@ from shrinkfx.testing import (
 )
 
 
-def test_bypass_hands_on_the_operand_of_equal_type() -> None:
+def test_bypass_reads_the_operand_of_equal_type() -> None:
     view = View(whole(chain("x", "relu", "tanh")))
     assert list(BypassOperators().propose(view)) == [
         Bypass("tanh", "relu"),
@@ -33,7 +33,7 @@ def test_bypass_hands_on_the_operand_of_equal_type() -> None:
     ]
 
 
-def test_bypass_passes_over_operands_of_another_type() -> None:
+def test_bypass_skips_operands_of_another_type() -> None:
     nodes: Nodes = {
         "x": feed(value=HALVES),
         "half": operator("x", value=HALVES),
@@ -47,7 +47,7 @@ def test_bypass_passes_over_operands_of_another_type() -> None:
     ]
 
 
-def test_bypass_takes_what_is_above_operands_of_another_type() -> None:
+def test_bypass_reads_an_ancestor_above_operands_of_another_type() -> None:
     nodes: Nodes = {
         "x": "",
         "a": "x",
@@ -63,13 +63,13 @@ def test_bypass_takes_what_is_above_operands_of_another_type() -> None:
     ]
 
 
-def test_bypass_ends_at_what_comes_from_outside() -> None:
+def test_bypass_stops_at_inputs_of_a_cut_program() -> None:
     nodes: Nodes = {"x": "", "half": operator("x", value=HALVES), "back": "half"}
     cut = apply(whole(skeleton(nodes)), [Drop(frozenset({"half"}))])
     assert list(BypassOperators().propose(View(cut))) == []
 
 
-def test_bypass_hands_on_what_is_only_repeated_where_all_users_broadcast() -> None:
+def test_bypass_removes_an_expand_only_if_all_users_broadcast() -> None:
     nodes: Nodes = {
         "x": "",
         "norm": operator("x", value=ROW, storage=0),
@@ -83,7 +83,7 @@ def test_bypass_hands_on_what_is_only_repeated_where_all_users_broadcast() -> No
     assert Bypass("expand", "norm") not in set(BypassOperators().propose(view))
 
 
-def test_search_leaves_what_a_view_repeats_and_who_reads_it() -> None:
+def test_search_removes_an_expand_between_two_culprits() -> None:
     nodes: Nodes = {
         "x": "",
         "sum": operator("x", value=ROW),
@@ -108,7 +108,7 @@ def test_search_leaves_what_a_view_repeats_and_who_reads_it() -> None:
     assert reducer.run().operators == ("norm", "div")
 
 
-def test_bypass_offers_every_operand_that_fits_and_each_once() -> None:
+def test_bypass_proposes_each_fitting_operand_once() -> None:
     nodes: Nodes = {"x": "", "w": feed(Role.PARAMETER), "a": "x", "add": "a w x"}
     edited = apply(whole(skeleton(nodes)), [Bypass("a", "x")])
     assert list(BypassOperators().propose(View(edited))) == [
@@ -117,7 +117,7 @@ def test_bypass_offers_every_operand_that_fits_and_each_once() -> None:
     ]
 
 
-def test_bypass_hands_on_an_operand_to_one_value_of_several() -> None:
+def test_bypass_replaces_one_value_of_a_multi_output_operator() -> None:
     nodes: Nodes = {"x": "", "two": operator("x", value=None), "one": projection("two")}
     program = skeleton({**nodes, "half": projection("two", HALVES), "b": "one half"})
     assert list(BypassOperators().propose(View(whole(program)))) == [
@@ -126,7 +126,7 @@ def test_bypass_hands_on_an_operand_to_one_value_of_several() -> None:
     ]
 
 
-def test_bypass_comes_to_suspects_last() -> None:
+def test_bypass_proposes_suspects_last() -> None:
     view = View(whole(chain("x", "relu", "tanh")), {"tanh": 0.5})
     assert list(BypassOperators().propose(view)) == [
         Bypass("relu", "x"),

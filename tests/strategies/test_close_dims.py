@@ -34,7 +34,7 @@ def opened(listing: PrintedProgram) -> list[str]:
     return [how for each in listing.given for _, how in each.open_dims]
 
 
-def test_a_program_is_static_after_one_question() -> None:
+def test_program_becomes_static_in_one_query() -> None:
     best, questions = searched(program(example=4, failing=33), lambda p: True)
     assert (opened(best), best.dims) == ([], ())
     assert [len(each.recipes) for each in best.inputs] == [1, 1]
@@ -42,7 +42,7 @@ def test_a_program_is_static_after_one_question() -> None:
     assert questions == 1
 
 
-def test_all_runs_have_the_size_at_which_it_fails() -> None:
+def test_static_dim_has_the_failing_size_in_all_runs() -> None:
     first, *_ = CloseDims().propose(view(program(example=4, passing=32, failing=33)))
     assert first.changes[:3] == (
         Fix("x", 0),
@@ -52,14 +52,14 @@ def test_all_runs_have_the_size_at_which_it_fails() -> None:
     assert first.changes[-1] == Refill("y", Seeded("randn"))
 
 
-def test_the_one_dim_that_matters_stays_dynamic_in_both_inputs() -> None:
+def test_relevant_dim_stays_dynamic_in_both_inputs() -> None:
     best, questions = searched(program(example=4), lambda p: opened(p).count("n") == 2)
     assert opened(best) == ["n", "n"]
     assert best.dims == (Dim("n", 0, None),)
     assert questions <= 4
 
 
-def test_a_range_that_matters_is_as_small_as_what_is_run() -> None:
+def test_relevant_range_shrinks_to_the_sizes_that_run() -> None:
     def fails(p: PrintedProgram) -> bool:
         held = {dim.name: dim for dim in p.dims}
         return "n" in held and held["n"].high is not None
@@ -69,18 +69,18 @@ def test_a_range_that_matters_is_as_small_as_what_is_run() -> None:
     assert questions <= 7
 
 
-def test_dims_that_export_names_are_closed_too() -> None:
+def test_auto_dims_become_static_too() -> None:
     auto = {0: "torch.export.Dim.AUTO(min=2)"}
     made = listing(CAT, called("x", drawn(4), auto), given("y", drawn(4)))
     assert next(CloseDims().propose(view(made))) == Rewrite((Fix("x", 0),))
 
 
-def test_a_static_program_is_left_alone() -> None:
+def test_static_program_gives_no_proposals() -> None:
     made = listing(CAT, given("x", drawn(4)), given("y", drawn(4)))
     assert list(CloseDims().propose(view(made))) == []
 
 
-def test_ranges_are_proposed_open_and_then_small() -> None:
+def test_unbounded_ranges_are_proposed_before_small_ones() -> None:
     edits = list(CloseDims().propose(view(program(example=4, failing=33))))
     assert [edit.changes for edit in edits[-4:]] == [
         (Declare("n", 0, None),),
@@ -99,14 +99,14 @@ def is_outside(p: PrintedProgram) -> bool:
     return "n" in held and not held["n"].holds(fails) and fails > held["n"].low
 
 
-def test_a_size_outside_of_its_range_falls_with_the_range() -> None:
+def test_size_outside_of_its_range_shrinks_with_the_range() -> None:
     best, questions = searched(program(example=40, failing=200), is_outside)
     assert best.dims[0] == Dim("n", 0, 3)
     assert [shape(best, each, run)[0] for each in "xy" for run in Run] == [2, 2, 4] * 2
     assert questions <= 9
 
 
-def test_where_the_range_is_needed_the_size_falls_to_its_end() -> None:
+def test_size_shrinks_to_the_end_of_a_needed_range() -> None:
     def fails(p: PrintedProgram) -> bool:
         return is_outside(p) and p.dims[0].high == 128
 
@@ -118,7 +118,7 @@ def test_where_the_range_is_needed_the_size_falls_to_its_end() -> None:
     assert questions <= 36
 
 
-def test_a_size_below_its_range_stays_below() -> None:
+def test_size_below_its_range_stays_below() -> None:
     def fails(p: PrintedProgram) -> bool:
         sizes = {run: shape(p, "x", run)[0] for run in Run}
         return [d.low for d in p.dims if d.name == "n"] > [sizes[Run.FAILING]]
@@ -130,7 +130,7 @@ def test_a_size_below_its_range_stays_below() -> None:
     assert [shape(best, "x", run)[0] for run in (Run.EXAMPLE, Run.FAILING)] == [3, 2]
 
 
-def test_no_range_is_proposed_that_export_refuses() -> None:
+def test_ranges_that_export_rejects_are_not_proposed() -> None:
     """A dim of one size is none."""
     edits = CloseDims().propose(view(program(example=2)))
     ranges = [c for edit in edits for c in edit.changes if isinstance(c, Declare)]

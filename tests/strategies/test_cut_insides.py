@@ -94,7 +94,7 @@ def inside(start: PrintedProgram, name: str) -> list[list[str]]:
     return [codes(p, name) for p in made if name in {b.name for b in p.blocks}]
 
 
-def test_what_a_loop_carries_for_nobody_goes_first() -> None:
+def test_unused_loop_values_are_cut_first() -> None:
     first, *_ = programs(LOOP)
     assert codes(first)[:2] == [
         "loop = torch.ops.higher_order.while_loop(self.c, self.b, (i, x), (y,))",
@@ -103,19 +103,19 @@ def test_what_a_loop_carries_for_nobody_goes_first() -> None:
     assert codes(first, "B")[-1] == "return (add, mul)"
 
 
-def test_a_branch_becomes_its_plainest() -> None:
+def test_branch_is_reduced_to_its_operands() -> None:
     plain = ["return (a, a)"]
     for name in ("F", "T"):
         assert plain in inside(COND, name)
 
 
-def test_one_branch_takes_the_place_of_both() -> None:
+def test_one_branch_replaces_both() -> None:
     made = [codes(made)[0] for made in programs(COND)]
     assert "cond = torch.cond(p, self.t, self.t, (x, y))" in made
     assert "cond = torch.cond(p, self.f, self.f, (x, y))" in made
 
 
-def test_single_statements_are_cut() -> None:
+def test_single_branch_statements_are_cut() -> None:
     made = inside(COND, "T")
     without_relu = [
         "mm = aten.mm.default(a, b)",
@@ -131,18 +131,18 @@ def test_single_statements_are_cut() -> None:
     assert without_mm in made
 
 
-def test_a_loop_goes_round_once_or_twice() -> None:
+def test_loop_count_is_reduced_to_one_or_two() -> None:
     counts = [codes(made, "C")[0] for made in programs(LOOP)]
     assert "lt = aten.lt.Scalar(i, 1)" in counts
     assert "lt = aten.lt.Scalar(i, 2)" in counts
 
 
-def test_no_loop_is_made_endless() -> None:
+def test_no_proposal_makes_a_loop_endless() -> None:
     for made in programs(LOOP):
         assert codes(made, "B")[-1].startswith("return (add")
         assert "add = aten.add.Tensor(i, 1)" in codes(made, "B")
 
 
-def test_without_insides_there_is_nothing_to_cut() -> None:
+def test_program_without_subgraphs_gives_no_proposals() -> None:
     start = listing("a = aten.relu.default(x)\nreturn (a,)", HELD[1])
     assert collect_proposals(CutInsides(), listed(start)) == []

@@ -19,7 +19,7 @@ def test_cut_prefix_leaves_small_programs_alone() -> None:
     assert list(CutPrefix().propose(View(whole(chain("x", *NAMES[:15]))))) == []
 
 
-def test_cut_prefix_obeys_the_laws() -> None:
+def test_cut_prefix_obeys_the_strategy_laws() -> None:
     check_strategy(CutPrefix(), whole(chain("x", *NAMES)))
 
 

@@ -19,7 +19,7 @@ def test_cut_suffix_leaves_small_programs_alone() -> None:
     assert list(CutSuffix().propose(View(whole(chain("x", *NAMES[:15]))))) == []
 
 
-def test_cut_suffix_obeys_the_laws() -> None:
+def test_cut_suffix_obeys_the_strategy_laws() -> None:
     check_strategy(CutSuffix(), whole(chain("x", *NAMES)))
 
 

@@ -27,7 +27,7 @@ def searched(
     return reduced(start, fails, ["drop_dims"])
 
 
-def test_all_dims_go_but_one_of_each_after_one_question() -> None:
+def test_all_unit_dims_are_dropped_in_one_query() -> None:
     best, questions = searched(program(drawn(1, 1, 5), drawn(1, 2, 1)))
     assert (shape(best, "x"), shape(best, "y")) == ((5,), (2,))
     assert questions == 1
@@ -35,14 +35,14 @@ def test_all_dims_go_but_one_of_each_after_one_question() -> None:
     assert (shape(best, "x"), shape(best, "y")) == ((1,), ())
 
 
-def test_a_dim_that_matters_stays() -> None:
+def test_relevant_dim_is_kept() -> None:
     start = program(drawn(1, 5, 1), drawn(1, 2, 1))
     best, questions = searched(start, lambda p: shape(p, "x")[-1] == 1)
     assert (shape(best, "x"), shape(best, "y")) == ((5, 1), (2,))
     assert questions <= 7
 
 
-def test_other_dims_stay_as_they_are() -> None:
+def test_dropping_a_dim_preserves_the_other_dims() -> None:
     turned = TensorSpec((1, 2, 3), "float32", drawn().fill, (1, 3, 1))
     made = apply_changes(program(turned, drawn(2, 3)), [Squeeze("x", 0)])
     assert made.find("x").recipe().stride is None
@@ -64,7 +64,7 @@ def test_other_dims_stay_as_they_are() -> None:
         called("x", drawn(1, 2), {0: "n"}),
     ],
 )
-def test_what_cannot_go_is_not_proposed(held: object) -> None:
+def test_dims_that_cannot_be_dropped_are_not_proposed(held: object) -> None:
     made = listing(ADD, held, given("y", drawn(2)))  # type: ignore[arg-type]
     assert Squeeze("x", 0) not in [
         c for edit in DropDims().propose(view(made)) for c in edit.changes

@@ -22,7 +22,7 @@ def test_drop_nodes_drops_an_operator_with_its_projections() -> None:
     assert list(DropNodes().propose(view)) == [Drop(frozenset({"two"}))]
 
 
-def test_drop_nodes_drops_suspects_last_and_the_surest_at_the_end() -> None:
+def test_drop_nodes_drops_suspects_last_by_rising_weight() -> None:
     suspects = {"tanh": 1.0, "exp": 0.2}
     view = View(whole(chain("x", "relu", "tanh", "abs", "exp")), suspects)
     order = [name for edit in DropNodes().propose(view) for name in edit.nodes]

@@ -22,7 +22,7 @@ def test_keep_outputs_leaves_a_single_output_alone() -> None:
     assert list(KeepOutputs().propose(View(whole(chain("x", "relu"))))) == []
 
 
-def test_keep_outputs_takes_apart_what_a_cut_has_left() -> None:
+def test_keep_outputs_separates_the_parts_of_a_cut_program() -> None:
     cut = apply(whole(chain("x", "a", "b", "c", "d")), [Drop(frozenset({"b"}))])
     assert list(KeepOutputs().propose(View(cut))) == [
         Drop(frozenset({"c", "d"})),

@@ -14,7 +14,7 @@ def merge(*inputs: str) -> Merge:
     return Merge(frozenset(inputs))
 
 
-def test_merge_pairs_neighbours_first_then_the_next_but_one() -> None:
+def test_merge_pairs_adjacent_inputs_before_distant_ones() -> None:
     view = View(whole(skeleton({"x": "", "y": "", "z": "", "fma": "x y z"})))
     assert list(MergeInputs().propose(view)) == [
         merge("x", "y"),
@@ -23,7 +23,7 @@ def test_merge_pairs_neighbours_first_then_the_next_but_one() -> None:
     ]
 
 
-def test_merge_pairs_only_what_is_of_one_type() -> None:
+def test_merge_pairs_only_inputs_of_equal_type() -> None:
     nodes: Nodes = {"x": "", "h": feed(value=HALVES), "y": "", "k": feed(value=HALVES)}
     view = View(whole(skeleton({**nodes, "cat": "x h y k"})))
     assert list(MergeInputs().propose(view)) == [merge("x", "y"), merge("h", "k")]
@@ -41,7 +41,7 @@ def test_merge_pairs_values_that_were_cut() -> None:
     assert list(MergeInputs().propose(View(cut))) == [merge("a", "b")]
 
 
-def test_merge_passes_over_numbers() -> None:
+def test_merge_skips_inputs_that_are_not_tensors() -> None:
     numbers: Nodes = {"x": "", "n": operator("x", value=None)}
     program = skeleton({**numbers, "m": operator("x", value=None), "a": "x n m"})
     cut = apply(whole(program), [Drop(frozenset({"n", "m"}))])

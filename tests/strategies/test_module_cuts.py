@@ -40,17 +40,17 @@ def proposed(nodes: Nodes) -> list[set[str]]:
     return [{name.rstrip("0123456789") for name in edit.nodes} for edit in edits]
 
 
-def test_module_cuts_proposes_the_biggest_first_and_of_equals_the_last() -> None:
+def test_module_cuts_proposes_the_biggest_and_last_module_first() -> None:
     nodes = model(stem=4, one=6, two=6)
     assert proposed(nodes) == [{"two"}, {"one"}, {"stem"}]
 
 
-def test_module_cuts_takes_what_is_inside_along() -> None:
+def test_module_cuts_drops_nested_modules_together() -> None:
     nodes = model(block_attn=4, block_mlp=5, head=4)
     assert proposed(nodes) == [{"block_attn", "block_mlp"}, {"head"}]
 
 
-def test_module_cuts_looks_inside_the_one_that_is_left() -> None:
+def test_module_cuts_looks_inside_a_single_module() -> None:
     assert proposed(model(block_attn=4, block_mlp=5)) == [
         {"block_mlp"},
         {"block_attn"},
@@ -61,16 +61,16 @@ def test_module_cuts_leaves_small_modules_alone() -> None:
     assert proposed(model(body=100, tail=5, bit=3)) == [{"body"}]
 
 
-def test_module_cuts_has_nothing_to_say_without_modules() -> None:
+def test_module_cuts_proposes_nothing_without_modules() -> None:
     nodes: Nodes = {"x": "", **{f"n{i}": operator("x") for i in range(9)}}
     assert proposed(nodes) == []
 
 
-def test_module_cuts_obeys_the_laws() -> None:
+def test_module_cuts_obeys_the_strategy_laws() -> None:
     check_strategy(ModuleCuts(), whole(skeleton(model(one=6, two_a=5, two_b=5))))
 
 
-def test_one_module_of_twelve_is_left_after_as_many_questions() -> None:
+def test_one_module_of_twelve_is_found_in_thirteen_queries() -> None:
     names = [f"b{chr(97 + i)}" for i in range(12)]
     start = whole(skeleton(model(**dict.fromkeys(names, 8))))
     oracle = FakeOracle(needs("bf3"))
@@ -102,7 +102,7 @@ def kept_layers(
 
 
 @pytest.mark.parametrize("count", [4, 40])
-def test_module_cuts_keeps_one_or_a_half_of_equal_layers(count: int) -> None:
+def test_module_cuts_keeps_one_or_half_of_equal_layers(count: int) -> None:
     first, half = {str(i) for i in range(count // 2)}, count // 2
     last = {str(i) for i in range(half, count)}
     proposals = kept_layers(layers(count))
@@ -114,7 +114,7 @@ def test_module_cuts_keeps_one_or_a_half_of_equal_layers(count: int) -> None:
     assert len(proposals) == (4 if count == 4 else 3)
 
 
-def test_module_cuts_keeps_the_layer_that_is_suspect() -> None:
+def test_module_cuts_keeps_the_suspect_layer() -> None:
     assert kept_layers(layers(40), {"op2_7": 0.3}) == [
         {"7", "head"},
         {*map(str, range(20)), "head"},
@@ -126,14 +126,14 @@ def test_module_cuts_leaves_two_suspect_layers_alone() -> None:
     assert kept_layers(layers(40), suspects) == []
 
 
-def test_layers_are_asked_about_once_where_any_one_will_do() -> None:
+def test_one_query_suffices_if_any_single_layer_fails() -> None:
     oracle = FakeOracle(calls("aten.op2.default"))
     reducer = Reducer(whole(skeleton(layers(40))), Asker(oracle), [ModuleCuts()])
     assert len(reducer.run(lambda best: len(best.keep) <= 8).keep) == 8
     assert len(oracle.asked) == 1
 
 
-def test_one_certain_layer_of_forty_is_found_by_halving() -> None:
+def test_one_culprit_layer_of_forty_is_found_by_halving() -> None:
     oracle = FakeOracle(needs("op2_13"))
     reducer = Reducer(whole(skeleton(layers(40))), Asker(oracle), [ModuleCuts()])
     assert {n.split("_")[1] for n in reducer.run().keep} == {"13"}

@@ -50,7 +50,9 @@ def texts(code: str) -> list[list[str]]:
         ("to.dtype(x, None, False)", [[""], [""]]),
     ],
 )
-def test_what_is_proposed(code: str, proposed: list[list[str]]) -> None:
+def test_each_argument_gets_simpler_proposals(
+    code: str, proposed: list[list[str]]
+) -> None:
     assert [made for made in texts(code) if made] == proposed
 
 
@@ -63,7 +65,9 @@ def test_what_is_proposed(code: str, proposed: list[list[str]]) -> None:
         ("mul.Tensor(x, 2.5)", "mul.Tensor(x, 1)"),
     ],
 )
-def test_all_at_once_is_a_program(code: str, plain: str) -> None:
+def test_all_argument_proposals_together_give_a_valid_program(
+    code: str, plain: str
+) -> None:
     start = listed(line(code))
     assert start.listing is not None
     changes = [change for r in rewrites(start.listing) for change in r.changes]
@@ -74,7 +78,7 @@ def test_all_at_once_is_a_program(code: str, plain: str) -> None:
     assert made.cost < start.listing.cost
 
 
-def test_what_tells_a_loop_to_go_on_is_left_alone() -> None:
+def test_loop_counter_arguments_are_not_simplified() -> None:
     test = block("C", "i h", "lt = aten.lt.Scalar(i, 5)\nreturn lt")
     body = block(
         "B",

@@ -35,7 +35,7 @@ def dtypes(program: PrintedProgram) -> list[str]:
         ("uint8", "int64"),
     ],
 )
-def test_a_dtype_becomes_the_usual_one_of_its_kind(dtype: str, usual: str) -> None:
+def test_dtype_becomes_the_default_of_its_kind(dtype: str, usual: str) -> None:
     program = listing(ADD, given("x", drawn(4, dtype=dtype)), given("y", drawn(4)))
     first = next(PlainDtypes().propose(view(program)))
     assert first == Rewrite((Cast("x", usual),))
@@ -44,12 +44,12 @@ def test_a_dtype_becomes_the_usual_one_of_its_kind(dtype: str, usual: str) -> No
 
 
 @pytest.mark.parametrize("dtype", ["float32", "int64", "bool"])
-def test_usual_dtypes_stay(dtype: str) -> None:
+def test_default_dtypes_are_kept(dtype: str) -> None:
     program = listing(ADD, given("x", drawn(4, dtype=dtype)), given("y", drawn(4)))
     assert list(PlainDtypes().propose(view(program))) == []
 
 
-def test_words_in_statements_follow() -> None:
+def test_dtype_arguments_in_statements_change_with_the_cast() -> None:
     text = """
         to = aten._to_copy.default(x, dtype=torch.bfloat16)
         add = aten.add.Tensor(to, y)
@@ -61,7 +61,7 @@ def test_words_in_statements_follow() -> None:
     assert first == Rewrite((Cast("y", "float32"), word))
 
 
-def test_all_of_a_dtype_are_cast_together_where_operators_mix_none() -> None:
+def test_inputs_of_one_dtype_are_cast_together_if_mixing_is_invalid() -> None:
     half = drawn(4, dtype="float16")
     program = listing(ADD, given("x", half), given("y", half))
     best, questions = reduced(
@@ -70,7 +70,7 @@ def test_all_of_a_dtype_are_cast_together_where_operators_mix_none() -> None:
     assert (dtypes(best), questions) == (["float32", "float32"], 1)
 
 
-def test_one_dtype_that_matters_stays() -> None:
+def test_relevant_dtype_is_kept() -> None:
     program = listing(
         ADD, given("x", drawn(4, dtype="float16")), given("y", drawn(4, dtype="int8"))
     )
@@ -81,7 +81,7 @@ def test_one_dtype_that_matters_stays() -> None:
 
 
 @pytest.mark.parametrize("fill", [Constant(1j), Saved("x")])
-def test_numbers_that_are_written_out_are_not_cast(fill: Initializer) -> None:
+def test_complex_constants_and_saved_values_are_not_cast(fill: Initializer) -> None:
     made = TensorSpec((4,), "complex64", fill)
     program = listing(ADD, given("x", made), given("y", drawn(4)))
     assert list(PlainDtypes().propose(view(program))) == []

@@ -16,7 +16,7 @@ ADD = "add = aten.add.Tensor(x, y)\nreturn add"
 TURNED = replace(drawn(4, 8), stride=(1, 4))
 
 
-def test_all_is_contiguous_after_one_question() -> None:
+def test_all_inputs_become_contiguous_in_one_query() -> None:
     spread = replace(drawn(4, 8), stride=(0, 1))
     program = listing(ADD, given("x", TURNED), given("y", spread))
     best, questions = reduced(program, lambda p: True, ["plain_layouts"])
@@ -24,7 +24,7 @@ def test_all_is_contiguous_after_one_question() -> None:
     assert questions == 1
 
 
-def test_a_layout_that_matters_stays() -> None:
+def test_relevant_layout_is_kept() -> None:
     program = listing(ADD, given("x", TURNED), given("y", TURNED))
     best, questions = reduced(
         program, lambda p: p.find("y").recipe().stride is not None, ["plain_layouts"]
@@ -33,7 +33,7 @@ def test_a_layout_that_matters_stays() -> None:
     assert questions <= 3
 
 
-def test_gaps_that_do_not_matter_go_where_the_order_does() -> None:
+def test_irrelevant_gaps_are_removed_from_a_relevant_stride_order() -> None:
     apart = replace(drawn(4, 8), stride=(1, 6))
     best, questions = reduced(
         listing(ADD, given("x", apart), given("y", drawn(4, 8))),
@@ -44,7 +44,7 @@ def test_gaps_that_do_not_matter_go_where_the_order_does() -> None:
     assert questions <= 4
 
 
-def test_what_is_contiguous_or_in_a_file_is_left_alone() -> None:
+def test_contiguous_and_saved_inputs_are_not_changed() -> None:
     saved = TensorSpec((4, 8), "float32", Saved("y"), (1, 4))
     program = listing(ADD, given("x", drawn(4, 8)), given("y", saved))
     assert list(PlainLayouts().propose(view(program))) == []

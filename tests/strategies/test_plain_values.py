@@ -70,7 +70,7 @@ def nans(program: PrintedProgram) -> list[int]:
 # --- formulas
 
 
-def test_all_inputs_are_plain_after_one_question() -> None:
+def test_all_inputs_become_constant_in_one_query() -> None:
     program = listing(
         ADD,
         filled("x", Saved("x"), 4096),
@@ -81,7 +81,7 @@ def test_all_inputs_are_plain_after_one_question() -> None:
     assert questions == 1
 
 
-def test_indices_are_plain_zeros_and_truths_are_true() -> None:
+def test_integer_inputs_become_zero_and_boolean_inputs_true() -> None:
     program = listing(
         ADD,
         filled("x", Seeded("randint", 0, 9), 8, dtype="int32"),
@@ -91,7 +91,7 @@ def test_indices_are_plain_zeros_and_truths_are_true() -> None:
     assert first == Rewrite((Refill("x", Constant(0)), Refill("y", Constant(True))))
 
 
-def test_the_one_input_that_matters_keeps_its_values() -> None:
+def test_relevant_input_keeps_its_values() -> None:
     inputs = [filled(name, Saved(name), 64) for name in "xyzuvw"]
     text = "cat = aten.cat.default([x, y, z, u, v, w])\nreturn cat"
     program = listing(text, *inputs)
@@ -101,14 +101,14 @@ def test_the_one_input_that_matters_keeps_its_values() -> None:
     assert questions <= 14
 
 
-def test_elements_that_must_differ_are_counted() -> None:
+def test_elements_that_must_differ_become_counted() -> None:
     program = listing(RELU, filled("x", Seeded("randn"), 64))
     best, questions = searched(program, lambda p: not isinstance(fill_of(p), Constant))
     assert fill_of(best) == Counted()
     assert questions <= 3
 
 
-def test_what_is_in_a_file_is_drawn_where_no_plain_value_does() -> None:
+def test_saved_values_become_seeded_if_no_constant_fails() -> None:
     program = listing(RELU, filled("x", Saved("x"), 64))
     best, questions = searched(
         program, lambda p: isinstance(fill_of(p), (Saved, Seeded))
@@ -120,12 +120,12 @@ def test_what_is_in_a_file_is_drawn_where_no_plain_value_does() -> None:
 @pytest.mark.parametrize(
     "fill", [Constant(0.0), Constant(1), Constant(True), Opaque("7")]
 )
-def test_what_is_plain_is_left_alone(fill: Initializer) -> None:
+def test_constant_inputs_give_no_proposals(fill: Initializer) -> None:
     program = listing(RELU, filled("x", fill, 4))
     assert list(PlainValues().propose(view(program))) == []
 
 
-def test_runs_are_filled_alike_or_each_for_itself() -> None:
+def test_runs_are_filled_together_or_separately() -> None:
     saved = replace(drawn(8), fill=Saved("other"))
     program = listing(RELU, called("x", drawn(8), {0: "n"}, failing=saved))
 
@@ -151,7 +151,7 @@ def test_runs_are_filled_alike_or_each_for_itself() -> None:
         (lambda n: n > 205, 205.05),
     ],
 )
-def test_a_constant_becomes_a_plainer_number_near_by(
+def test_constant_becomes_a_simpler_nearby_number(
     needs: Callable[[float], bool], left: float
 ) -> None:
     program = listing(RELU, filled("x", Constant(205.05), 4))
@@ -172,7 +172,7 @@ def constant(program: PrintedProgram) -> float:
     st.booleans(),
     st.integers(0, 1000),
 )
-def test_of_the_number_that_is_left_no_plainer_one_fails(
+def test_no_number_simpler_than_the_reduced_constant_fails(
     first: float, odd: bool, dice: int
 ) -> None:
     dtype = "int64" if isinstance(first, int) else "float64"
@@ -207,7 +207,9 @@ def left_of(fill: Initializer) -> list[int]:
     ("needed", "most", "questions"),
     [({4000}, 64, 22), ({5}, 64, 17), ({1000, 1010}, 128, 20), ({7, 4000}, 64, 29)],
 )
-def test_of_a_file_little_is_left(needed: set[int], most: int, questions: int) -> None:
+def test_only_a_small_part_of_a_saved_file_is_kept(
+    needed: set[int], most: int, questions: int
+) -> None:
     program = listing(RELU, filled("x", Saved("x"), 4, 1024))
     best, asked = searched(program, lambda p: needed <= {*left_of(fill_of(p))})
     left = left_of(fill_of(best))
@@ -216,13 +218,13 @@ def test_of_a_file_little_is_left(needed: set[int], most: int, questions: int) -
     assert asked <= questions
 
 
-def test_values_that_are_few_are_taken_out_of_the_file() -> None:
+def test_small_saved_tensor_is_proposed_as_a_part() -> None:
     *_, last = PlainValues().propose(view(listing(RELU, filled("x", Saved("x"), 8))))
     assert last.changes == (Refill("x", Part("x", 1.0, (8,), ((0, 8),)), Run.EXAMPLE),)
 
 
 @pytest.mark.parametrize("count", [0, 1, 63, 64, 4096, 1 << 40])
-def test_a_part_is_plainer_than_all_and_a_list_than_a_part(count: int) -> None:
+def test_part_is_simpler_than_a_file_and_sparse_than_a_part(count: int) -> None:
     part = TensorSpec((4,), "float32", Part("x", 1.0, (count,), ((0, count),)))
     told = tuple((place, -0.37) for place in range(64))
     for plainer, other in (
@@ -236,7 +238,7 @@ def test_a_part_is_plainer_than_all_and_a_list_than_a_part(count: int) -> None:
 # --- elements
 
 
-def test_of_a_thousand_values_one_nan_is_left() -> None:
+def test_one_nan_of_a_thousand_values_is_kept() -> None:
     draw = random.Random(0)
     elements = [(place, draw.random()) for place in range(1000)]
     elements[700] = 700, math.nan
@@ -246,7 +248,7 @@ def test_of_a_thousand_values_one_nan_is_left() -> None:
     assert questions <= 7
 
 
-def test_a_nan_that_is_needed_where_it_is_stays_there() -> None:
+def test_nan_keeps_its_position_if_needed() -> None:
     elements = [(place, 0.25 + place) for place in range(1000)]
     elements[700] = 700, math.nan
     program = listing(RELU, filled("x", Sparse(0.0, tuple(elements)), 1000))
@@ -255,14 +257,14 @@ def test_a_nan_that_is_needed_where_it_is_stays_there() -> None:
     assert questions <= 9
 
 
-def test_nan_is_everywhere_where_that_does() -> None:
+def test_input_becomes_all_nan_if_that_fails() -> None:
     program = listing(RELU, filled("x", Sparse(0.5, ((3, math.nan), (5, 2.0))), 8))
     best, questions = searched(program, lambda p: nans(p) != [])
     assert fill_of(best) == Constant(math.nan)
     assert questions <= 7
 
 
-def test_a_nan_in_a_file_is_guessed() -> None:
+def test_nan_in_a_saved_file_is_guessed() -> None:
     program = listing(RELU, filled("x", Saved("x"), 1000))
 
     def fails(p: PrintedProgram) -> bool:
@@ -274,7 +276,7 @@ def test_a_nan_in_a_file_is_guessed() -> None:
 
 
 @pytest.mark.parametrize(("count", "questions"), [(50, 47), (1000, 69)])
-def test_two_values_of_many_are_left(count: int, questions: int) -> None:
+def test_two_relevant_values_of_many_are_kept(count: int, questions: int) -> None:
     program = listing(
         RELU, filled("x", Sparse(0.0, tuple((i, 2.0 + i) for i in range(count))), count)
     )
@@ -288,7 +290,7 @@ def test_two_values_of_many_are_left(count: int, questions: int) -> None:
     assert asked <= questions
 
 
-def test_the_biggest_index_is_looked_for_first() -> None:
+def test_largest_index_is_tried_first() -> None:
     draw = random.Random(1)
     elements = tuple((place, draw.randrange(1, 50)) for place in range(64))
     far = (*elements[:20], (20, 9000), *elements[21:])

@@ -40,7 +40,7 @@ def fill_of(program: PrintedProgram, name: str) -> Initializer:
     return program.find(name).recipe().fill
 
 
-def test_sixteen_megabytes_are_gone_after_two_questions() -> None:
+def test_large_weight_is_eliminated_in_two_queries() -> None:
     program = listing(MM, saved("w", 2048, 2048), given("x", drawn(4, 2048)))
     best, questions = reduced(
         program, lambda p: True, ["plain_weights", "shrink_sizes"]
@@ -51,7 +51,7 @@ def test_sixteen_megabytes_are_gone_after_two_questions() -> None:
     assert questions == 2
 
 
-def test_what_has_to_be_a_weight_is_a_plain_one() -> None:
+def test_weight_that_must_stay_a_parameter_becomes_constant() -> None:
     program = listing(LINEAR, saved("w", 8, 8), saved("v", 8), given("x", drawn(4, 8)))
     best, questions = searched(program, lambda p: "w" in {g.name for g in p.weights})
     assert [(g.name, g.kind) for g in best.given] == [
@@ -63,7 +63,7 @@ def test_what_has_to_be_a_weight_is_a_plain_one() -> None:
     assert questions <= 7
 
 
-def test_a_weight_keeps_the_values_that_matter() -> None:
+def test_weight_keeps_relevant_values_as_an_input() -> None:
     program = listing(LINEAR, saved("w", 8, 8), saved("v", 8), given("x", drawn(4, 8)))
     best, questions = searched(program, lambda p: fill_of(p, "w") == Saved("w"))
     assert best.weights == ()
@@ -71,7 +71,7 @@ def test_a_weight_keeps_the_values_that_matter() -> None:
     assert questions <= 9
 
 
-def test_weights_of_one_type_are_one() -> None:
+def test_weights_of_equal_type_are_merged() -> None:
     text = "add = aten.add.Tensor(self.w, self.v)\nreturn add"
     program = listing(text, saved("w", 8), saved("v", 8))
     best, questions = searched(
@@ -82,7 +82,7 @@ def test_weights_of_one_type_are_one() -> None:
     assert questions <= 8
 
 
-def test_a_weight_is_shared_with_the_one_before_in_the_place_of_a_leaf() -> None:
+def test_weight_operand_is_replaced_by_the_preceding_weight() -> None:
     text = "add = aten.add.Tensor(self.w, self.v)\nreturn add"
     edits = list(
         PlainWeights().propose(view(listing(text, saved("w", 8), saved("v", 8))))
@@ -92,13 +92,13 @@ def test_a_weight_is_shared_with_the_one_before_in_the_place_of_a_leaf() -> None
     assert edits[0] == Rewrite((*first,))
 
 
-def test_script_objects_are_left_alone() -> None:
+def test_script_objects_are_not_changed() -> None:
     held = given("w", TensorSpec((), "", Opaque("script_object('')")), "script_object")
     program = listing(MM, held, given("x", drawn(4, 4)))
     assert list(PlainWeights().propose(view(program))) == []
 
 
-def test_of_many_weights_one_that_matters_stays() -> None:
+def test_one_relevant_weight_of_many_is_kept() -> None:
     names = [f"w{n}" for n in range(16)]
     lines = [f"n{i} = aten.add.Tensor(x, self.{w})" for i, w in enumerate(names)]
     text = "\n".join([*lines, f"return ({', '.join(f'n{i}' for i in range(16))},)"])

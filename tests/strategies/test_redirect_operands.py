@@ -31,7 +31,7 @@ def program(text: str, *held: InputOrWeight) -> PrintedProgram:
     return listing(text, *(held or (x, y)))
 
 
-def test_two_equal_operators_become_one() -> None:
+def test_equal_operators_are_merged() -> None:
     text = """
         view = aten.view.default(x, [3, 2])
         a = aten.transpose.int(view, 0, 1)
@@ -48,7 +48,7 @@ def test_two_equal_operators_become_one() -> None:
     assert one in made_of(program(text))
 
 
-def test_the_nearest_value_of_the_type_is_read_instead() -> None:
+def test_operand_is_redirected_to_the_nearest_value_of_equal_type() -> None:
     text = """
         a = aten.relu.default(x)
         view = aten.view.default(a, [3, 2])
@@ -60,7 +60,7 @@ def test_the_nearest_value_of_the_type_is_read_instead() -> None:
     assert bypassed in made_of(program(text))
 
 
-def test_an_input_takes_the_place_of_another_and_of_a_weight() -> None:
+def test_input_replaces_another_input_or_a_weight() -> None:
     text = """
         a = aten.add.Tensor(x, y)
         b = aten.mul.Tensor(a, self.w)
@@ -80,7 +80,7 @@ def test_an_input_takes_the_place_of_another_and_of_a_weight() -> None:
     ] in made
 
 
-def test_an_operand_goes_from_a_list_and_a_value_that_is_returned_twice() -> None:
+def test_list_operands_and_duplicate_outputs_are_removed() -> None:
     text = """
         a = aten.relu.default(x)
         b = aten.exp.default(y)
@@ -92,7 +92,7 @@ def test_an_operand_goes_from_a_list_and_a_value_that_is_returned_twice() -> Non
     assert any(lines[-1] == "return (c,)" for lines in made)
 
 
-def test_all_results_of_one_operator_are_redirected_at_once() -> None:
+def test_all_results_of_one_operator_are_redirected_together() -> None:
     branch = block("T", "a b", "c = aten.exp.default(a)\nreturn (c, b)")
     text = """
         cond = torch.cond(p, self.t, self.t, (x, y))
@@ -106,7 +106,7 @@ def test_all_results_of_one_operator_are_redirected_at_once() -> None:
     assert ["c = aten.add.Tensor(x, x)", "return (c,)"] in made_of(start)
 
 
-def test_what_a_value_is_computed_from_is_returned_whatever_its_type() -> None:
+def test_operand_of_any_type_is_returned_in_place_of_an_output() -> None:
     text = """
         a = aten.relu.default(x)
         b = aten.sum.default(a)
@@ -115,7 +115,7 @@ def test_what_a_value_is_computed_from_is_returned_whatever_its_type() -> None:
     assert ["a = aten.relu.default(x)", "return (a,)"] in made_of(program(text))
 
 
-def test_without_types_equal_operators_become_one_all_the_same() -> None:
+def test_equal_operators_are_merged_without_types() -> None:
     text = """
         a = aten.relu.default(x)
         b = aten.relu.default(x)
@@ -126,7 +126,7 @@ def test_without_types_equal_operators_become_one_all_the_same() -> None:
     assert [a for a in made if "c = aten.add.Tensor(a, a)" in a]
 
 
-def test_what_acts_is_not_cut() -> None:
+def test_mutating_operator_is_not_cut() -> None:
     text = """
         a = aten.add_.Tensor(x, y)
         b = aten.relu.default(a)
@@ -135,7 +135,7 @@ def test_what_acts_is_not_cut() -> None:
     assert all("add_" in made[0] for made in made_of(program(text)))
 
 
-def test_what_was_answered_of_operators_is_not_asked_about_again() -> None:
+def test_redirects_tried_in_the_operator_search_are_not_repeated() -> None:
     """Sizes have become 1 meanwhile: what the sum reads is of its type now."""
     text = """
         relu = aten.relu.default(x)
@@ -160,7 +160,7 @@ def test_what_was_answered_of_operators_is_not_asked_about_again() -> None:
     assert redirects == [Write("Repro", "tanh", 0, "relu")]
 
 
-def test_second_of_two_views_reads_what_the_first_one_reads() -> None:
+def test_second_view_reads_the_operand_of_the_first() -> None:
     text = """
         a = aten.view.default(x, [3, 2])
         b = aten.view.default(a, [6])
@@ -174,7 +174,7 @@ def test_second_of_two_views_reads_what_the_first_one_reads() -> None:
     ] in made_of(program(text))
 
 
-def test_operator_that_is_no_view_or_is_given_no_shape_keeps_its_operand() -> None:
+def test_only_views_with_a_shape_are_composed() -> None:
     for first, second in (
         ("sum.dim_IntList(x, [0])", "view.default(a, [3])"),
         ("view.default(x, [3, 2])", "transpose.int(a, 0, 1)"),
@@ -190,7 +190,7 @@ def test_operator_that_is_no_view_or_is_given_no_shape_keeps_its_operand() -> No
         assert composed not in made
 
 
-def test_rank_does_not_count_where_there_is_one_element() -> None:
+def test_rank_is_ignored_for_single_element_tensors() -> None:
     text = """
         sum_1 = aten.sum.default(x)
         add = aten.add.Tensor(y, sum_1)

@@ -27,35 +27,35 @@ def test_replace_reads_the_operand_of_equal_type() -> None:
     ]
 
 
-def test_replace_reads_the_own_value_where_no_operand_fits() -> None:
+def test_replace_reads_its_own_value_if_no_operand_fits() -> None:
     weight = feed(Role.PARAMETER, HALVES)
     view = View(whole(skeleton({"h": feed(value=HALVES), "w": weight, "mm": "h w"})))
     assert list(ReplaceOperators().propose(view)) == [Replace("mm", "mm")]
 
 
-def test_replace_reads_what_a_bypass_hands_on() -> None:
+def test_replace_reads_the_source_of_a_bypass() -> None:
     cut = apply(whole(chain("x", "gelu", "roll")), [Bypass("gelu", "x")])
     assert list(ReplaceOperators().propose(View(cut))) == [Replace("roll", "x")]
 
 
-def test_replace_leaves_alone_what_is_plain_and_what_yields_no_tensor() -> None:
+def test_replace_skips_simple_and_non_tensor_operators() -> None:
     nodes: Nodes = {"x": "", "relu": "x", "sort": operator("relu", value=None)}
     view = View(whole(skeleton({**nodes, "one": projection("sort"), "add": "one x"})))
     assert list(ReplaceOperators().propose(view)) == []
 
 
-def test_replace_proposes_nothing_twice() -> None:
+def test_replace_does_not_repeat_a_proposal() -> None:
     plain = apply(whole(chain("x", "gelu", "roll")), [Replace("gelu", "gelu")])
     assert list(ReplaceOperators().propose(View(plain))) == [Replace("roll", "gelu")]
 
 
-def test_replace_makes_random_numbers_and_effects_plain_too() -> None:
+def test_replace_applies_to_impure_operators() -> None:
     rand = operator("", impure=True)
     view = View(whole(skeleton({"rand": rand, "relu": "rand"})))
     assert list(ReplaceOperators().propose(view)) == [Replace("rand", "rand")]
 
 
-def test_replace_comes_to_suspects_last() -> None:
+def test_replace_proposes_suspects_last() -> None:
     view = View(whole(chain("x", "gelu", "roll")), {"roll": 0.5})
     assert list(ReplaceOperators().propose(view)) == [
         Replace("gelu", "x"),

@@ -39,7 +39,7 @@ def searched(
     return reduced(program, fails, ["shrink_sizes"], fits)
 
 
-def test_all_sizes_are_one_after_one_question() -> None:
+def test_all_sizes_become_one_in_one_query() -> None:
     program = listing(
         MM, given("w", drawn(32, 8), "parameter"), given("x", drawn(2, 32))
     )
@@ -60,7 +60,7 @@ def test_all_sizes_are_one_after_one_question() -> None:
         (lambda s: s == 40, 40, 10),
     ],
 )
-def test_a_size_falls_to_the_least_that_fails(
+def test_size_shrinks_to_the_smallest_that_fails(
     needs: Callable[[int], bool], least: int, questions: int
 ) -> None:
     program = listing(RELU, given("x", drawn(40)))
@@ -70,7 +70,7 @@ def test_a_size_falls_to_the_least_that_fails(
 
 
 @pytest.mark.parametrize("least", [600, 601, 513, 999])
-def test_a_threshold_is_found_by_bisection(least: int) -> None:
+def test_size_threshold_is_found_by_bisection(least: int) -> None:
     program = listing(RELU, given("x", drawn(1000)))
     best, asked = searched(program, lambda p: shape(p, "x")[0] >= least)
     assert shape(best, "x") == (least,)
@@ -78,7 +78,7 @@ def test_a_threshold_is_found_by_bisection(least: int) -> None:
 
 
 @pytest.mark.parametrize("least", [2, 4, 100, 600])
-def test_a_size_that_stays_holds_no_other_up(least: int) -> None:
+def test_fixed_size_does_not_delay_shrinking_another(least: int) -> None:
     """What was asked of it is not asked again at each step of the other."""
     program = listing(ADD, given("x", drawn(975)), given("y", drawn(900)))
 
@@ -90,7 +90,7 @@ def test_a_size_that_stays_holds_no_other_up(least: int) -> None:
     assert asked <= 60
 
 
-def test_two_dims_that_must_be_equal_fall_together() -> None:
+def test_dims_that_must_be_equal_shrink_together() -> None:
     program = listing(ADD, given("x", drawn(4, 12)), given("y", drawn(12, 5)))
 
     def fails(p: PrintedProgram) -> bool:
@@ -101,21 +101,21 @@ def test_two_dims_that_must_be_equal_fall_together() -> None:
     assert asked <= 8
 
 
-def test_dims_that_are_equal_by_chance_are_told_apart() -> None:
+def test_dims_equal_by_chance_shrink_separately() -> None:
     program = listing(ADD, given("x", drawn(40, 40)), given("y", drawn(40)))
     best, asked = searched(program, lambda p: shape(p, "x")[1] > 16)
     assert (shape(best, "x"), shape(best, "y")) == ((1, 17), (1,))
     assert asked <= 14
 
 
-def test_of_many_sizes_one_that_matters_stays() -> None:
+def test_one_relevant_size_of_many_is_kept() -> None:
     program = listing(ADD, given("x", drawn(40, 7, 6)), given("y", drawn(5, 9, 3)))
     best, asked = searched(program, lambda p: shape(p, "y")[1] > 8)
     assert (shape(best, "x"), shape(best, "y")) == ((1, 1, 1), (1, 9, 1))
     assert asked <= 12
 
 
-def test_what_does_not_fit_is_not_asked_about() -> None:
+def test_sizes_that_do_not_fit_are_not_queried() -> None:
     """A window of 7 needs as many elements."""
     program = listing(RELU, given("x", drawn(3, 40)))
 
@@ -127,7 +127,7 @@ def test_what_does_not_fit_is_not_asked_about() -> None:
     assert asked <= 5
 
 
-def test_lists_follow_and_single_numbers_do_not() -> None:
+def test_sizes_in_lists_follow_but_single_numbers_do_not() -> None:
     text = """
         expand = aten.expand.default(x, [12, 2])
         mul = aten.mul.Tensor(expand, 12)
@@ -137,7 +137,7 @@ def test_lists_follow_and_single_numbers_do_not() -> None:
     assert first.changes == (Resize("x", 0, 1), Write(MAIN, "expand", 2, "1"))
 
 
-def test_small_numbers_in_lists_are_left_to_what_follows() -> None:
+def test_small_numbers_in_lists_are_not_resized() -> None:
     text = "permute = aten.permute.default(x, [0, 2, 1])\nreturn permute"
     program = listing(text, given("x", drawn(2, 1, 1)))
     assert {
@@ -145,7 +145,7 @@ def test_small_numbers_in_lists_are_left_to_what_follows() -> None:
     } == {Resize}
 
 
-def test_indices_below_a_size_are_drawn_below_the_new_one() -> None:
+def test_index_inputs_are_redrawn_below_the_new_size() -> None:
     indices = replace(drawn(3, dtype="int64"), fill=Seeded("randint", 0, 100))
     program = listing(MM, given("w", drawn(100), "buffer"), given("x", indices))
     edits = [edit.changes for edit in ShrinkSizes().propose(view(program))]
@@ -153,7 +153,7 @@ def test_indices_below_a_size_are_drawn_below_the_new_one() -> None:
     assert (Resize("w", 0, 2, None), refill) in edits
 
 
-def test_nothing_is_proposed_where_all_is_one() -> None:
+def test_sizes_of_one_give_no_proposals() -> None:
     program = listing(ADD, given("x", drawn(1, 1)), given("y", drawn()))
     assert list(ShrinkSizes().propose(view(program))) == []
 
@@ -172,7 +172,7 @@ def dynamic(**runs: int) -> PrintedProgram:
     return listing(ADD, x, y, dims=[Dim("n", 8, 64)])
 
 
-def test_what_follows_from_a_dim_falls_with_it_and_the_range_has_room() -> None:
+def test_derived_size_shrinks_with_its_dim_and_the_range_widens() -> None:
     first, *_ = ShrinkSizes().propose(view(dynamic(example=40)))
     assert first.changes == (
         Resize("x", 0, 2, Run.EXAMPLE),
@@ -181,7 +181,7 @@ def test_what_follows_from_a_dim_falls_with_it_and_the_range_has_room() -> None:
     )
 
 
-def test_runs_have_the_least_sizes_that_they_need() -> None:
+def test_each_run_gets_its_smallest_sizes() -> None:
     program = dynamic(example=40, passing=32, failing=50)
 
     def fails(p: PrintedProgram) -> bool:
@@ -197,7 +197,7 @@ def test_runs_have_the_least_sizes_that_they_need() -> None:
     assert asked <= 12
 
 
-def test_dims_that_export_names_fall_by_their_sizes() -> None:
+def test_auto_dims_of_equal_size_shrink_together() -> None:
     auto = {0: "torch.export.Dim.AUTO(min=2)"}
     x, y = called("x", drawn(40), auto), called("y", drawn(40), auto)
     first, *_ = ShrinkSizes().propose(view(listing(ADD, x, y)))
@@ -212,7 +212,7 @@ def test_dims_that_export_names_fall_by_their_sizes() -> None:
         ((40, 24), lambda x, y: x == y + 16 and y > 1, (18, 2)),
     ],
 )
-def test_sizes_that_only_go_together_do(
+def test_related_sizes_shrink_together(
     sizes: tuple[int, int], needs: Callable[[int, int], bool], least: tuple[int, int]
 ) -> None:
     x, y = sizes
@@ -226,7 +226,7 @@ def test_sizes_that_only_go_together_do(
 
 
 @pytest.mark.parametrize("least", [2, 4, 600, 974])
-def test_of_equal_sizes_one_that_stays_holds_no_other_up(least: int) -> None:
+def test_fixed_size_does_not_delay_shrinking_an_equal_size(least: int) -> None:
     """None of them can be 1."""
     program = listing(ADD, given("x", drawn(975)), given("y", drawn(975)))
 
@@ -238,7 +238,7 @@ def test_of_equal_sizes_one_that_stays_holds_no_other_up(least: int) -> None:
     assert asked <= 75
 
 
-def test_dims_that_export_names_are_told_apart() -> None:
+def test_auto_dims_of_equal_size_shrink_separately() -> None:
     auto = {0: "torch.export.Dim.AUTO(min=2)"}
     x, y = called("x", drawn(40), auto), called("y", drawn(40), auto)
 
@@ -249,7 +249,7 @@ def test_dims_that_export_names_are_told_apart() -> None:
     assert (shape(best, "x"), shape(best, "y")) == ((4,), (40,))
 
 
-def test_a_dim_that_no_input_has_as_it_is_falls() -> None:
+def test_dim_with_only_a_derived_size_shrinks() -> None:
     x = called("x", drawn(81), {0: "2*n + 1"})
     program = listing(RELU, x, dims=[Dim("n", 8, 64)])
     best, _ = searched(program, lambda p: shape(p, "x")[0] > 8)
@@ -301,7 +301,7 @@ def smaller_by_hand(program: PrintedProgram) -> Iterator[PrintedProgram]:
 
 
 @given_cases(cases())
-def test_what_is_left_fails_at_no_least_and_at_no_size_one_less(
+def test_reduced_sizes_cannot_shrink_to_the_minimum_or_by_one(
     case: tuple[PrintedProgram, Callable[[PrintedProgram], bool]],
 ) -> None:
     program, fails = case
@@ -336,7 +336,7 @@ class Tied(Fits):
     st.sampled_from([("x", "y"), ("y", "z"), ("x", "z")]),
     st.tuples(*(st.integers(1, 40) for _ in "xyz")),
 )
-def test_two_that_are_tied_fall_where_the_third_stays(
+def test_two_tied_sizes_shrink_independently_of_a_third(
     size: int, tie: tuple[str, str], least: tuple[int, ...]
 ) -> None:
     text = "a = aten.cat.default([x, y, z])\nreturn a"

@@ -47,7 +47,7 @@ def numbers(program: PrintedProgram) -> list[Write]:
 @pytest.mark.parametrize(
     ("least", "questions"), [(1, 1), (2, 2), (4, 7), (17, 13), (600, 27), (974, 30)]
 )
-def test_what_is_counted_falls_to_the_least_that_fails(
+def test_arange_size_shrinks_to_the_smallest_that_fails(
     least: int, questions: int
 ) -> None:
     best, asked = searched(listing(ARANGE), lambda p: made(p, "a")[0] >= least)
@@ -67,13 +67,13 @@ def test_what_is_counted_falls_to_the_least_that_fails(
         ("add.Tensor(x, x, alpha=12)", []),
     ],
 )
-def test_which_numbers_are_sizes(code: str, sizes: list[int]) -> None:
+def test_numbers_that_are_sizes_are_recognized(code: str, sizes: list[int]) -> None:
     program = listing(f"a = aten.{code}\nreturn a", given("x", drawn(12, 40)))
     found = sizes_in_statements(program, types_in(program))
     assert [size for size, _ in found] == sizes
 
 
-def test_equal_numbers_fall_together_with_those_of_inputs() -> None:
+def test_equal_numbers_shrink_together_with_input_sizes() -> None:
     text = """
         a = aten.arange.default(975)
         add = aten.add.Tensor(a, x)
@@ -94,7 +94,7 @@ def test_equal_numbers_fall_together_with_those_of_inputs() -> None:
     assert asked <= 6
 
 
-def test_numbers_of_statements_fall_without_an_input_that_has_to_stay() -> None:
+def test_statement_numbers_shrink_without_a_fixed_input() -> None:
     text = """
         a = aten.arange.default(975)
         f = aten.full.default([975], 1)
@@ -111,7 +111,7 @@ def test_numbers_of_statements_fall_without_an_input_that_has_to_stay() -> None:
     assert asked <= 60
 
 
-def test_equal_numbers_are_told_apart() -> None:
+def test_equal_numbers_shrink_separately() -> None:
     text = "a = aten.arange.default(40)\nf = aten.full.default([40], 1)\nreturn (a, f)"
 
     def fails(p: PrintedProgram) -> bool:
@@ -182,7 +182,7 @@ def smaller_by_hand(program: PrintedProgram) -> Iterator[PrintedProgram]:
 
 @settings(deadline=None)
 @given_cases(cases())
-def test_what_is_left_fails_at_no_least_and_at_no_number_one_less(
+def test_reduced_numbers_cannot_shrink_to_the_minimum_or_by_one(
     case: tuple[PrintedProgram, Callable[[PrintedProgram], bool]],
 ) -> None:
     program, fails = case

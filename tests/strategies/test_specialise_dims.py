@@ -35,7 +35,7 @@ def reduced(
 ONLY_ONE_MATTERS = {"b": FreeSize(("b",), 1, 1), "t": FreeSize(("t",), 32, 33)}
 
 
-def test_static_comes_for_what_is_alike_in_both_runs() -> None:
+def test_dims_of_equal_size_in_both_runs_are_proposed_static() -> None:
     view = View(whole(program(ONLY_ONE_MATTERS)))
     assert list(SpecialiseDims().propose(view)) == [
         Specialise("b", Specialisation.STATIC),
@@ -43,28 +43,28 @@ def test_static_comes_for_what_is_alike_in_both_runs() -> None:
     ]
 
 
-def test_program_that_was_not_swept_is_left_alone() -> None:
+def test_program_without_free_sizes_gives_no_proposals() -> None:
     assert list(SpecialiseDims().propose(View(whole(program({}))))) == []
 
 
-def test_only_the_dim_that_matters_stays_dynamic() -> None:
+def test_only_the_relevant_dim_stays_dynamic() -> None:
     best = reduced(ONLY_ONE_MATTERS, lambda _: True)
     assert best.operators == ("tanh",)
     assert best.sizes == {"b": Specialisation.STATIC, "t": Specialisation.NARROW}
 
 
-def test_dim_without_which_it_passes_stays_as_it_was() -> None:
+def test_dim_that_the_failure_needs_is_not_specialised() -> None:
     best = reduced(ONLY_ONE_MATTERS, lambda c: "b" not in c.sizes)
     assert best.sizes == {"t": Specialisation.NARROW}
 
 
-def test_of_two_equal_dims_one_is_enough() -> None:
+def test_only_one_of_two_equal_dims_stays_dynamic() -> None:
     equal = {"s": FreeSize(("s",), 3, 2), "t": FreeSize(("t",), 2, 2)}
     best = reduced(equal, lambda _: True)
     assert best.sizes == {"s": Specialisation.NARROW, "t": Specialisation.STATIC}
 
 
-def test_derived_dim_becomes_plain_where_it_can() -> None:
+def test_derived_dim_becomes_plain_if_possible() -> None:
     sizes = {"3*t + 1": FreeSize(("t",), 10, 13), "t": FreeSize(("t",), 3, 4)}
     value, other = TensorType("float32", ("3*t + 1",)), TensorType("float32", ("t",))
     nodes = {

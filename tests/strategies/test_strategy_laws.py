@@ -23,20 +23,20 @@ OF_OPERATORS = [name for name in BUILT_IN if name not in OF_LISTINGS]
 
 @pytest.mark.parametrize("name", OF_OPERATORS)
 @given(candidate=candidates())
-def test_strategy_keeps_the_laws(name: str, candidate: Candidate) -> None:
+def test_strategy_obeys_the_laws(name: str, candidate: Candidate) -> None:
     check_strategy(BUILT_IN[name](), candidate)
 
 
 @pytest.mark.parametrize("name", OF_LISTINGS)
 @given(program=listings())
-def test_strategy_for_listings_keeps_the_laws(
+def test_strategy_for_printed_programs_obeys_the_laws(
     name: str, program: PrintedProgram
 ) -> None:
     check_strategy(BUILT_IN[name](), listed(program), types_of(program))
 
 
 @pytest.mark.parametrize("name", BUILT_IN)
-def test_strategy_is_called_what_its_file_is_called(name: str) -> None:
+def test_strategy_name_equals_its_file_name(name: str) -> None:
     strategy: Strategy = BUILT_IN[name]()
     assert strategy.name == name
     assert type(strategy).__module__ == f"shrinkfx.strategies.{name}"

@@ -61,7 +61,7 @@ def test_inputs_weights_sizes_and_arguments_of_branches_are_renamed() -> None:
     assert new.in_file["failing_mask"] == "failing_z"
 
 
-def test_what_has_no_names_of_a_user_only_loses_its_comments() -> None:
+def test_program_without_user_names_only_loses_its_comments() -> None:
     plain = replace(
         SOURCE,
         weights=(),

@@ -12,7 +12,7 @@ from shrinkfx.worker.interpreter.memory_checks.arena import (
 )
 
 
-def test_memory_ends_where_the_tensor_does_and_is_poisoned() -> None:
+def test_allocation_has_exact_size_and_is_poisoned() -> None:
     made = allocate((3, 4), (5, 1), torch.float32)
     assert made.stride() == (5, 1)
     assert made.untyped_storage().nbytes() == 14 * 4
@@ -21,7 +21,7 @@ def test_memory_ends_where_the_tensor_does_and_is_poisoned() -> None:
     assert allocate((0, 3), (3, 1), torch.int8).untyped_storage().nbytes() == 0
 
 
-def test_copy_of_a_view_leaves_the_rest_behind() -> None:
+def test_copy_of_a_view_excludes_the_rest_of_its_storage() -> None:
     whole = torch.arange(100.0)
     copied = copy_to_exact_size(whole[10:20:3])
     assert copied.tolist() == [10.0, 13.0, 16.0, 19.0]
@@ -36,13 +36,13 @@ def test_copy_of_an_expanded_tensor_shares_its_elements() -> None:
     assert copied[2].tolist() == [0.0, 1.0, 2.0]
 
 
-def test_sparse_memory_takes_what_is_touched() -> None:
+def test_sparse_vector_of_32_gib_can_be_mapped() -> None:
     vector = map_sparse_vector(1 << 35, torch.int8)
     vector[-1] = 7
     assert (vector[0].item(), vector[-1].item()) == (0, 7)
 
 
-def test_results_are_named_again_and_inputs_are_not() -> None:
+def test_result_role_does_not_replace_an_input_role() -> None:
     roles, given, made = Roles(), torch.ones(2), torch.ones(2)
     roles.set_role(given, "input 0")
     roles.set_result_role(given, ["aten.add_"])

@@ -21,14 +21,14 @@ def add(cells: Tensor, at: list[int], values: list[float], mask: list[bool]) -> 
     return torch.from_numpy(before).view(torch.bfloat16)
 
 
-def test_adds_in_lanes_that_are_let_through() -> None:
+def test_atomic_add_applies_only_in_active_lanes() -> None:
     cells = torch.tensor([1, 2, 3], dtype=torch.bfloat16)
     before = add(cells, [0, 1, 2], [10, 20, 30], [True, False, True])
     assert cells.tolist() == [11, 2, 33]
     assert before.tolist() == [1, 0, 3]
 
 
-def test_one_place_gets_each_lane() -> None:
+def test_atomic_add_accumulates_all_lanes_with_one_address() -> None:
     cells = torch.tensor([1], dtype=torch.bfloat16)
     before = add(cells, [0, 0, 0], [2, 3, 4], [True] * 3)
     assert cells.tolist() == [10]
@@ -36,7 +36,7 @@ def test_one_place_gets_each_lane() -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_rounds_as_torch_does(seed: int) -> None:
+def test_atomic_add_rounds_as_torch_does(seed: int) -> None:
     torch.manual_seed(seed)
     left = (torch.randn(500) * 10 ** torch.randn(500)).to(torch.bfloat16)
     right = torch.randn(500).to(torch.bfloat16)

@@ -48,7 +48,7 @@ def made(rows: int, factors: int) -> RebuiltCandidate:
     ("rows", "factors", "strays"),
     [(2, 2, False), (2, 1, True), (1, 2, False), (9, 1, False)],  # eager raises
 )
-def test_operator_that_is_given_less_than_it_reads_is_named(
+def test_operator_with_an_out_of_bounds_read_is_named(
     rows: int, factors: int, strays: bool
 ) -> None:
     told = f"{SCALED} reads outside its arguments, unlike in the input program"

@@ -30,7 +30,7 @@ def put(path: Path, mib: int, days: float) -> Path:
     return path
 
 
-def test_what_was_not_used_for_months_goes(folder: Path) -> None:
+def test_cache_files_unused_for_two_months_are_deleted(folder: Path) -> None:
     old = put(folder / "guard_pages-1.so", 1, 61)
     older = put(folder / "aoti-runtime" / "a.o", 1, 90)
     new = put(folder / "aoti-runtime" / "b.o", 1, 59)
@@ -38,7 +38,9 @@ def test_what_was_not_used_for_months_goes(folder: Path) -> None:
     assert [path.exists() for path in (old, older, new)] == [False, False, True]
 
 
-def test_least_recently_used_goes_where_there_is_too_much(folder: Path) -> None:
+def test_least_recently_used_files_of_an_oversized_cache_are_deleted(
+    folder: Path,
+) -> None:
     files = [put(folder / f"{n}.o", 200, 10 - n) for n in range(4)]
     build_cache.note_use(files[0])
     build_cache.forget_old()

@@ -11,7 +11,7 @@ from torch._inductor.runtime.cache_dir_utils import default_cache_dir
 from shrinkfx.worker.aoti.backend import own_cache_variables
 
 
-def test_scripts_share_what_is_written_once_and_not_what_is_made_of_a_text(
+def test_scripts_share_the_inductor_cache_except_per_program_folders(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)

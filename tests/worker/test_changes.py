@@ -36,7 +36,7 @@ class _Pass(CustomGraphPass):
         return "none"
 
 
-def test_snapshot_tells_what_is_new_other_or_gone(
+def test_snapshot_finds_added_changed_and_removed_places(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     before = Snapshot()
@@ -68,7 +68,7 @@ def test_snapshot_tells_what_is_new_other_or_gone(
         *((CppOverrides.erf, False), (None, False)),
     ],
 )
-def test_code_of_somebody_else_is_told_from_pytorchs_own(
+def test_user_code_is_distinguished_from_pytorch_code(
     value: object, is_own: bool
 ) -> None:
     before = Snapshot()
@@ -85,10 +85,10 @@ class Drop:
 """
 
 
-def test_object_of_a_users_class_is_told_by_its_code_and_not_by_its_module() -> None:
+def test_object_of_a_user_class_is_identified_by_code_not_by_module() -> None:
     """In a repro the same class is of another module than with its maker."""
 
-    def said(module: str, what: str) -> str:
+    def describe_change(module: str, what: str) -> str:
         names: dict[str, object] = {"__name__": module}
         exec(_WRITTEN.format(what), names)
         made = names["Drop"]
@@ -98,5 +98,5 @@ def test_object_of_a_users_class_is_told_by_its_code_and_not_by_its_module() -> 
         return change
 
     before = Snapshot()
-    assert said("my.passes", "1") == said("__main__", "1")
-    assert said("my.passes", "1") != said("my.passes", "2")
+    assert describe_change("my.passes", "1") == describe_change("__main__", "1")
+    assert describe_change("my.passes", "1") != describe_change("my.passes", "2")

@@ -11,7 +11,7 @@ from shrinkfx.worker.interpreter.findings import Fault, KernelFinding, Report
 from shrinkfx.worker.interpreter.memory_checks.bounds import CHECKER
 
 
-def test_report_notes_what_was_not_seen() -> None:
+def test_report_notes_kernels_that_were_only_partly_run() -> None:
     def strays() -> None:
         with check_accesses(Probe.REAL, {}):
             CHECKER.unseen.append("k: only 40 of 99999 programs ran")

@@ -22,7 +22,7 @@ class Wave(nn.Module):
         return x.sin() + 1
 
 
-def test_package_that_is_kept_refuses_inputs_when_it_is_to(tmp_path: Path) -> None:
+def test_kept_package_refuses_wrong_strides_with_sanity_checks(tmp_path: Path) -> None:
     exported = torch.export.export(Wave(), (torch.rand(4, 6),))
     torch.export.save(exported, tmp_path / "model.pt2")
     torch.save((torch.rand(6, 4).t(),), tmp_path / "inputs.pt")

@@ -50,7 +50,7 @@ NANS = torch.full((3,), torch.nan)
     ("sought", "position", "besides"),
     [("", 1, "nan"), ("mismatch", 1, "nan"), ("nan", 2, "values"), ("hang", 1, "nan")],
 )
-def test_output_that_differs_as_sought_comes_before_others(
+def test_output_with_the_sought_difference_comes_first(
     sought: str, position: int, besides: str
 ) -> None:
     outputs, results = [ONES] * 4, [ONES, ONES * 2, NANS, NANS * 2]
@@ -59,7 +59,7 @@ def test_output_that_differs_as_sought_comes_before_others(
     assert found.besides == besides
 
 
-def test_nan_is_found_beside_an_output_of_another_shape() -> None:
+def test_nan_is_found_next_to_an_output_of_another_shape() -> None:
     outputs, results = [ONES, ONES], [ONES[:2], NANS]
     found = compared(results, outputs, outputs, lambda: None, "nan")
     assert (found.what, found.besides) == ("nan", "values")
@@ -67,7 +67,7 @@ def test_nan_is_found_beside_an_output_of_another_shape() -> None:
     assert (found.what, found.besides) == ("shape", "nan")
 
 
-def test_nothing_is_besides_where_all_outputs_differ_alike() -> None:
+def test_no_other_differences_where_all_outputs_differ_alike() -> None:
     outputs = [ONES, ONES]
     found = compared([NANS, NANS], outputs, outputs, lambda: None)
     assert (found.what, found.besides) == ("nan", "")
@@ -94,12 +94,12 @@ def test_infinite_value_of_eager_is_compared(actual: float) -> None:
     assert not difference(infinite.clone(), infinite)
 
 
-def test_eager_repeats_a_result_without_elements() -> None:
+def test_empty_output_of_eager_is_stable() -> None:
     assert not count_unstable_outputs([torch.ones(0, 3)], [torch.ones(0, 3)])
 
 
 @pytest.mark.parametrize("wrong", [2.0, torch.nan])
-def test_last_value_of_many_is_compared(wrong: float) -> None:
+def test_last_element_of_a_large_output_is_compared(wrong: float) -> None:
     expected = torch.ones((1 << 18) + 5)
     actual = expected.clone()
     actual[-1] = wrong
@@ -112,7 +112,7 @@ def test_integers_are_compared_exactly() -> None:
 
 
 @pytest.mark.parametrize("number", [3, True, 0.5, float("nan")])
-def test_number_may_come_back_as_a_tensor_of_no_dims(number: float) -> None:
+def test_number_output_may_be_a_zero_dimensional_tensor(number: float) -> None:
     assert compared([torch.tensor(number)], [number], [number], lambda: None) == NONE
     found = compared([torch.tensor([number])], [number], [number], lambda: None)
     assert found != NONE
@@ -130,7 +130,7 @@ def test_number_of_another_type_is_a_difference() -> None:
     assert found == Difference("type", "output 0: float, not int")
 
 
-def test_random_number_is_none() -> None:
+def test_random_number_is_no_difference() -> None:
     assert compared([torch.tensor(1)], [2], [3], lambda: None) == NONE
 
 
@@ -138,7 +138,7 @@ def test_wrong_bool_is_a_difference() -> None:
     assert difference(torch.tensor([True]), torch.tensor([False])) == "values"
 
 
-def test_dtype_comes_before_values() -> None:
+def test_dtype_difference_comes_before_value_differences() -> None:
     found = compared(
         [ONES * 2, ONES.int()], [ONES, ONES], [ONES, ONES], exact=lambda: None
     )
@@ -150,23 +150,23 @@ def test_shape_is_compared() -> None:
     assert difference(torch.ones(2), ONES) == "shape"
 
 
-def test_strides_are_not_compared() -> None:
+def test_strides_are_not_compared_by_default() -> None:
     matrix = torch.rand(3, 4)
     assert difference(matrix.t().contiguous().t(), matrix) == ""
 
 
-def test_strides_are_compared_where_they_are_asked_for() -> None:
+def test_strides_are_compared_with_strict() -> None:
     strict, matrix = Closeness(strict=True), torch.rand(3, 4)
     assert difference(matrix.t().contiguous().t(), matrix, close=strict) == "strides"
     assert difference(matrix.clone(), matrix, close=strict) == ""
     row, other = torch.rand(1, 4), torch.rand(1, 4).as_strided((1, 4), (9, 1))
     assert difference(row, other.copy_(row), close=strict) == ""
     other = matrix.t().contiguous().t()
-    found = compared([other], [matrix], [matrix], no, close=strict)
+    found = compared([other], [matrix], [matrix], no_float64_run, close=strict)
     assert found.text == "output 0: strides (1, 3), eager gives (4, 1)"
 
 
-def no() -> None:
+def no_float64_run() -> None:
     """Give no float64 run."""
 
 
@@ -180,17 +180,17 @@ def no() -> None:
     ],
 )
 @pytest.mark.parametrize("kind", ["tensor", "number"])
-def test_tolerances_that_are_asked_for_hold(
+def test_requested_tolerances_are_applied(
     close: Closeness, expected: str, kind: str
 ) -> None:
     if kind == "tensor":
         assert difference(ONES * 1.1, ONES, close=close) == expected
         return
-    found = compared([torch.tensor(1.1)], [1.0], [1.0], no, close=close)
+    found = compared([torch.tensor(1.1)], [1.0], [1.0], no_float64_run, close=close)
     assert found.what == expected
 
 
-def test_tolerance_is_read_off_a_request() -> None:
+def test_closeness_is_read_from_check_options() -> None:
     assert Closeness.of(CheckOptions(calls=3)) == DEFAULT_TOLERANCES
     assert Closeness.of(CheckOptions(rtol=0.1, strict=True)) == Closeness(
         rtol=0.1, strict=True
@@ -202,19 +202,19 @@ def test_missing_output_is_a_difference() -> None:
     assert compared([], [ONES], [ONES], lambda: None).what == "number"
 
 
-def test_nan_that_eager_has_too_is_no_difference() -> None:
+def test_nan_in_eager_too_is_no_difference() -> None:
     nan = torch.tensor([float("nan"), 1.0])
     assert difference(nan, nan) == ""
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_value_that_is_not_finite_where_eager_is_gets_its_own_kind(
+def test_non_finite_value_where_eager_is_finite_has_kind_nan(
     value: float,
 ) -> None:
     assert difference(torch.tensor([value, 1, 1]), ONES) == "nan"
 
 
-def test_output_that_eager_itself_does_not_repeat_is_passed_over() -> None:
+def test_output_unstable_in_eager_is_ignored() -> None:
     again = torch.tensor([5.0, 1, 1])
     assert difference(torch.tensor([9.0, 1, 1]), ONES, again) == ""
     # Another draw may equal eager's by chance in some elements and not in others.
@@ -231,7 +231,7 @@ def test_healthy_dropout_is_no_difference() -> None:
     assert difference(first, second, third) == ""
 
 
-def test_overflow_that_only_eager_has_is_no_difference() -> None:
+def test_overflow_in_eager_only_is_no_difference() -> None:
     eager, exact = torch.tensor([float("inf")]).half(), torch.tensor([70000.0]).double()
     assert difference(torch.tensor([65000.0]).half(), eager, exact=exact) == ""
 
@@ -244,7 +244,7 @@ def test_difference_within_ten_times_eagers_own_error_is_rounding() -> None:
     assert difference(actual, expected) == "values"
 
 
-def test_value_that_eager_has_right_by_chance_may_be_off_as_others_are() -> None:
+def test_tolerance_of_an_element_includes_typical_error_of_eager() -> None:
     draw = torch.Generator().manual_seed(0)
     exact, *errors = torch.randn(3, 4096, generator=draw, dtype=torch.float64)
     eager, compiled = ((exact + 3e-3 * error).bfloat16() for error in errors)
@@ -259,14 +259,14 @@ def test_value_that_eager_has_right_by_chance_may_be_off_as_others_are() -> None
     )
 
 
-def test_integer_is_allowed_its_own_error_alone() -> None:
+def test_integer_tolerance_is_its_own_eager_error_only() -> None:
     exact = torch.tensor([5, 1, 3])
     eager = torch.tensor([9, 1, 3])
     assert difference(torch.tensor([5, 1, 3]), eager, exact=exact) == ""
     assert difference(torch.tensor([5, 2, 3]), eager, exact=exact) == "values"
 
 
-def test_value_is_wrong_beside_one_that_overflows_in_eager() -> None:
+def test_wrong_value_is_found_next_to_an_overflow_in_eager() -> None:
     exact = torch.tensor([7e4, 1.0], dtype=torch.float64)
     eager = exact.half()
     assert eager.isinf().tolist() == [True, False]
@@ -295,12 +295,12 @@ def test_operator_that_refuses_float64_is_run_in_float32() -> None:
     torch.testing.assert_close(found, (inputs[0].double() * 3) ** 2, rtol=1e-6, atol=0)
 
 
-def test_empty_and_zero_dimensional_outputs_compared() -> None:
+def test_empty_and_zero_dimensional_outputs_are_compared() -> None:
     assert difference(torch.empty(0, 3), torch.empty(0, 3)) == ""
     assert difference(torch.tensor(2.0), torch.tensor(1.0)) == "values"
 
 
-def test_float64_run_is_closer_to_the_truth() -> None:
+def test_float64_run_returns_float64_results() -> None:
     module = nn.Sequential(nn.Linear(64, 64), nn.Tanh())
     inputs = (torch.randn(4, 64),)
     with torch.no_grad():

@@ -54,7 +54,7 @@ def _server(tmp_path: Path) -> Server:
     return Server(tmp_path)
 
 
-def test_second_interpreter_takes_the_object_of_the_first(server: Server) -> None:
+def test_second_interpreter_reuses_the_object_of_the_first(server: Server) -> None:
     server.compile("child-1", "int one;\n")
     server.compile("child-2", "int one;\n")
     assert len(server.calls) == 1
@@ -62,13 +62,13 @@ def test_second_interpreter_takes_the_object_of_the_first(server: Server) -> Non
     assert len(server.calls) == 2
 
 
-def test_text_that_does_not_compile_is_compiled_each_time(server: Server) -> None:
+def test_source_that_fails_to_compile_is_compiled_each_time(server: Server) -> None:
     assert server.compile("child-1", "", "wrong.cpp") == 3
     assert server.compile("child-2", "", "wrong.cpp") == 3
     assert len(server.calls) == 2
 
 
-def test_other_commands_reach_the_compiler_as_they_are(
+def test_other_commands_reach_the_compiler_unchanged(
     server: Server, tmp_path: Path
 ) -> None:
     (tmp_path / "child").mkdir()
@@ -81,9 +81,11 @@ def test_other_commands_reach_the_compiler_as_they_are(
     assert server.calls == ["--version", " ".join(link)]
 
 
-def test_compiler_that_a_script_chooses_is_used(server: Server, tmp_path: Path) -> None:
+def test_compiler_chosen_with_cxx_is_not_replaced(
+    server: Server, tmp_path: Path
+) -> None:
     assert path_with_compiler(tmp_path, {**server.environment, "CXX": "clang++"}) == {}
 
 
-def test_without_a_compiler_nothing_changes(tmp_path: Path) -> None:
+def test_path_is_unchanged_without_a_compiler(tmp_path: Path) -> None:
     assert path_with_compiler(tmp_path, {"PATH": str(tmp_path)}) == {}

@@ -57,7 +57,7 @@ class Loader:
         self.tensors = tensors
 
 
-def test_constants_are_handed_over_in_one_block_as_the_runtime_lays_them_out() -> None:
+def test_constants_are_passed_in_one_block_in_runtime_layout() -> None:
     whole = torch.arange(40.0)
     given = {
         "bytes": torch.arange(3, dtype=torch.uint8),
@@ -82,7 +82,7 @@ def test_constants_are_handed_over_in_one_block_as_the_runtime_lays_them_out() -
     assert given["wide"].abs().sum() > 0
 
 
-def test_what_lies_between_constants_is_zero_as_in_a_package(
+def test_padding_between_constants_is_zero_as_in_a_package(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A kernel that reads past the end of a weight reads it."""
@@ -94,7 +94,7 @@ def test_what_lies_between_constants_is_zero_as_in_a_package(
     assert rest.raw[64 + 68 :] == bytes(60)
 
 
-def test_negative_zero_is_another_constant(tmp_path: Path) -> None:
+def test_negative_zero_is_saved_as_a_different_constant(tmp_path: Path) -> None:
     program = exported()
     program.state_dict["count"].zero_()
     compiled = {"count": torch.zeros(6).neg()}
@@ -103,7 +103,7 @@ def test_negative_zero_is_another_constant(tmp_path: Path) -> None:
     assert found.signbit().all()
 
 
-def test_weights_are_found_again_by_another_process(tmp_path: Path) -> None:
+def test_saved_constants_are_read_back_sharing_program_weights(tmp_path: Path) -> None:
     program = exported()
     weight = program.state_dict["weight"]
     compiled = {
@@ -133,13 +133,13 @@ ROWS = MANY_BYTES // (6 * 4) + 1
         (ROWS, {"aot_inductor.package_constants_in_so": True}, False),
     ],
 )
-def test_many_weights_are_kept_beside_unless_somebody_says_where_they_go(
+def test_large_weights_are_left_out_unless_options_place_them(
     rows: int, options: dict[str, bool], worth: bool
 ) -> None:
     assert constants.can_leave_weights_out(exported(rows), options) is worth
 
 
-def test_constants_of_a_compilation_are_gathered(
+def test_constants_of_a_compilation_are_collected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     first, folded = torch.ones(2), torch.zeros(2)
@@ -164,13 +164,13 @@ def test_constants_of_a_compilation_are_gathered(
     assert list(found) == ["a"]
 
 
-def test_constants_that_are_no_plain_memory_are_refused() -> None:
+def test_constants_that_are_not_plain_cpu_tensors_are_refused() -> None:
     constants.require_plain({"a": torch.ones(2)})
     with pytest.raises(CannotKeepWeightsApart, match="b is no plain tensor on the CPU"):
         constants.require_plain({"a": torch.ones(2), "b": torch.ones(2).to_sparse()})
 
 
-def test_package_that_refuses_its_weights_is_made_anew_with_them_inside(
+def test_package_that_refuses_weights_is_rebuilt_with_weights_inside(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     asked: list[CheckOptions] = []
@@ -246,7 +246,7 @@ print(*(p.name for p in sorted(home.iterdir())))
 
 @pytest.mark.aoti
 @pytest.mark.every_run
-def test_programs_give_what_eager_gives_with_their_weights_beside(
+def test_packages_with_weights_left_out_match_eager(
     tmp_path: Path,
 ) -> None:
     command = [sys.executable, "-W", "ignore", "-c", PROGRAM, str(tmp_path)]

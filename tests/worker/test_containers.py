@@ -55,7 +55,7 @@ def factory_of(module: str, name: str) -> str:
         enum_of("torch.export.graph_signature:InputKind"),
     ],
 )
-def test_what_torch_has_registered_is_taken(text: str) -> None:
+def test_containers_registered_by_torch_are_accepted(text: str) -> None:
     require_outputs(text)
 
 
@@ -70,9 +70,7 @@ def test_what_torch_has_registered_is_taken(text: str) -> None:
         (factory_of("builtins", "breakpoint"), "--preload builtins"),
     ],
 )
-def test_anything_else_is_refused_with_what_would_allow_it(
-    text: str, advice: str
-) -> None:
+def test_unknown_enum_or_factory_is_refused_with_advice(text: str, advice: str) -> None:
     with pytest.raises(Refused) as caught:
         require_outputs(text)
     assert advice in str(caught.value.advice)
@@ -88,7 +86,7 @@ FOREIGN = [
 
 
 @pytest.mark.parametrize(("kind", "context"), FOREIGN)
-def test_results_of_unregistered_classes_are_tuples(kind: str, context: str) -> None:
+def test_outputs_of_unregistered_classes_become_tuples(kind: str, context: str) -> None:
     text = treespec(kind, context)
     require_outputs(text)
     read = pytree.treespec_loads(replace_unregistered(text))
@@ -106,7 +104,7 @@ def test_inputs_of_unregistered_classes_are_refused(kind: str, context: str) -> 
     assert "--preload" in str(caught.value.advice)
 
 
-def test_what_is_registered_is_read_as_it_is() -> None:
+def test_registered_container_is_not_replaced() -> None:
     text = factory_of("builtins", "list")
     assert json.loads(replace_unregistered(text)) == json.loads(text)
 
@@ -121,7 +119,7 @@ class Scored(torch.nn.Module):
         return {"scores": Scores(x + 1, (x * 2, x.sin()))}
 
 
-def test_program_with_results_of_a_foreign_class_is_read(tmp_path: Path) -> None:
+def test_program_with_outputs_of_a_foreign_class_is_read(tmp_path: Path) -> None:
     """Hugging Face models return classes that only their library registers."""
     made_by = f"""
 import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})
@@ -140,7 +138,7 @@ torch.export.save(torch.export.export(Scored(), (torch.ones(2),)), sys.argv[1])
     assert torch.equal(three, torch.ones(2).sin())
 
 
-def test_what_a_preload_brought_is_taken() -> None:
+def test_classes_of_a_trusted_preload_are_accepted() -> None:
     text = factory_of("json", "JSONEncoder")
     with pytest.raises(Refused):
         require_outputs(text)
@@ -149,7 +147,7 @@ def test_what_a_preload_brought_is_taken() -> None:
 
 
 @pytest.mark.parametrize("key", ['"', "'", "\\", "a\nb", "{x}"])
-def test_keys_of_inputs_stay_texts_in_code(key: str) -> None:
+def test_input_keys_with_special_characters_are_refused(key: str) -> None:
     text = treespec("builtins.dict", json.dumps(["a", key]))
     require_outputs(text)
     with pytest.raises(Refused, match="writes into code"):
@@ -162,7 +160,7 @@ class Kind(enum.Enum):
     A = "a"
 
 
-def test_an_enum_of_a_preload_may_be_a_key(tmp_path: Path) -> None:
+def test_enum_of_a_trusted_preload_may_be_a_key(tmp_path: Path) -> None:
     path = tmp_path / "inputs.pt"
     torch.save({Kind.A: 1}, path)
     with restrict_unpickling(), pytest.raises(Exception, match="Kind"):

@@ -30,7 +30,7 @@ def test_a_copy_has_its_own_memory_and_the_same_strides(view: torch.Tensor) -> N
     assert not shared or not view.numel()
 
 
-def test_what_lies_in_gaps_is_copied() -> None:
+def test_elements_in_gaps_of_a_strided_tensor_are_copied() -> None:
     """Compiled code that reads there reads what it reads in a script."""
     made = copy_value(torch.ones(3).as_strided((2,), (2,)))
     assert made.as_strided((3,), (1,)).tolist() == [1.0, 1.0, 1.0]

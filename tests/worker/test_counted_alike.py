@@ -22,7 +22,7 @@ class Sizes(nn.Module):
         return first
 
 
-def test_script_counts_the_operators_that_the_search_does(tmp_path: Path) -> None:
+def test_script_counts_the_same_operators_as_the_search(tmp_path: Path) -> None:
     write_counts(tmp_path)
     sizes = ({0: torch.export.Dim.DYNAMIC},)
     exported = torch.export.export(Sizes(), (torch.randn(6, 4),), dynamic_shapes=sizes)

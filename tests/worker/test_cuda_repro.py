@@ -85,7 +85,7 @@ def run(
     return seen.signature and (seen.signature.kind, seen.signature.stage)
 
 
-def test_printed_repro_is_asked_what_its_probe_asks(
+def test_printed_repro_is_checked_by_the_given_probe(
     server: Server, tmp_path: Path
 ) -> None:
     constant = KERNEL.format(slope="tl.constexpr(0.5)")
@@ -121,7 +121,7 @@ def test_embedded_cuda_program_is_read_without_cuda(
     assert run(server, tmp_path, text, Probe.REAL) is None
 
 
-def test_user_kernel_runs_in_eager_where_its_program_is_described(
+def test_user_kernel_runs_in_eager_when_its_program_is_described(
     tmp_path: Path,
 ) -> None:
     operators, model = tmp_path / "operators.py", tmp_path / "model.pt2"

@@ -19,12 +19,12 @@ from shrinkfx.worker.interpreter.repro_script import retarget_strings
         ('text = """cuda\nand more"""\nz.to("cuda")\n', None),
     ],
 )
-def test_only_devices_are_replaced(before: str, after: str | None) -> None:
+def test_only_cuda_device_strings_are_replaced(before: str, after: str | None) -> None:
     expected = after or before.replace('z.to("cuda")', 'z.to("cpu")')
     assert retarget_strings(before) == expected
 
 
-def test_lines_stay_where_they_are() -> None:
+def test_retargeting_keeps_line_numbers() -> None:
     before = 'a = 1\nb = x.to("cuda")\n\n\nc = x.to("cuda"); d = x.to("cuda")\n'
     assert len(retarget_strings(before).splitlines()) == len(before.splitlines())
     assert "cuda" not in retarget_strings(before)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from shrinkfx.worker.interpreter.codegen.cuda_source import list_overridden_options
 
 
-def test_options_that_cannot_be_as_chosen_are_named() -> None:
+def test_overridden_options_are_listed() -> None:
     chosen = {"max_autotune": True, "allow_buffer_reuse": True, "size_asserts": True}
     assert list_overridden_options(chosen) == ["allow_buffer_reuse"]
     assert list_overridden_options({}) == []

@@ -190,7 +190,7 @@ def answers(folder: Path, canary: Path) -> list[Answered]:
     return found
 
 
-def test_two_hundred_bad_files_are_answered_and_none_is_run(
+def test_two_hundred_bad_files_get_an_answer_and_run_no_code(
     tmp_path: Path, survivors: Callable[[], list[str]]
 ) -> None:
     canary = tmp_path / "executed"
@@ -217,7 +217,7 @@ def test_two_hundred_bad_files_are_answered_and_none_is_run(
 
 
 @since_2_13
-def test_armed_files_would_run_code_if_torch_read_them_alone(tmp_path: Path) -> None:
+def test_armed_files_run_code_when_torch_loads_them_unguarded(tmp_path: Path) -> None:
     """What is not run above is not run because of shrinkfx."""
     canaries = {}
     kinds = ((armed_programs, ".pt2"), (armed_inputs, ".pt"))
@@ -237,7 +237,7 @@ def test_armed_files_would_run_code_if_torch_read_them_alone(tmp_path: Path) -> 
     assert inert == []
 
 
-def test_what_would_unpack_to_a_gigabyte_is_not_unpacked(tmp_path: Path) -> None:
+def test_archive_that_would_unpack_to_a_gigabyte_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "model.pt2"
     path.write_bytes(damage.bomb())
     for check in (require_program, require_inputs):
@@ -245,7 +245,7 @@ def test_what_would_unpack_to_a_gigabyte_is_not_unpacked(tmp_path: Path) -> None
             check(path)
 
 
-def test_bad_files_leave_no_process_and_no_folder_behind_the_command_line(
+def test_command_line_leaves_no_process_or_folder_after_a_bad_file(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     survivors: Callable[[], list[str]],

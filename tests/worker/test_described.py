@@ -37,7 +37,7 @@ def _built(tmp_path: Path) -> RebuiltCandidate:
     return rebuild(program, Candidate.from_skeleton(describe(program, "")), values)
 
 
-def test_symbols_have_the_guards_that_the_original_holds(
+def test_symbols_have_the_guards_of_the_input_program(
     built: RebuiltCandidate,
 ) -> None:
     known = describe_program_inputs(built)
@@ -48,7 +48,7 @@ def test_symbols_have_the_guards_that_the_original_holds(
     assert columns.guards == ()
 
 
-def test_symbols_of_a_program_exported_anew_have_none_that_are_known(
+def test_symbols_of_a_reexported_program_have_no_known_guards(
     built: RebuiltCandidate,
 ) -> None:
     known = describe_program_inputs(built.with_new_export(export_source(built)[0]))

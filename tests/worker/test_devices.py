@@ -61,7 +61,7 @@ def setup(tmp_path: Path, model: Path, **options: str) -> Setup:
     return Setup(str(tmp_path), model=str(model), **options)  # type: ignore[arg-type]
 
 
-def test_program_saved_for_cuda_is_one(cuda_program: Path) -> None:
+def test_program_saved_for_cuda_has_device_type_cuda(cuda_program: Path) -> None:
     assert device_type(str(cuda_program)) == "cuda"
     assert [f.name for f in cuda_program.parent.iterdir()] == ["model.pt2"]
 
@@ -72,7 +72,7 @@ def test_program_saved_for_cuda_cannot_be_loaded_by_torch(cuda_program: Path) ->
         torch.export.load(cuda_program)
 
 
-def test_cuda_program_is_loaded_onto_the_cpu(
+def test_interpreter_loads_cuda_program_onto_the_cpu(
     tmp_path: Path, cuda_program: Path
 ) -> None:
     program = load(setup(tmp_path, cuda_program, backend=Backend.INTERPRETER))
@@ -114,7 +114,7 @@ def test_backend_follows_device_and_machine(
 
 
 @NO_GPU
-def test_cuda_program_is_for_the_interpreter(
+def test_cuda_program_uses_the_interpreter_without_a_gpu(
     tmp_path: Path, cuda_program: Path
 ) -> None:
     assert choose_backend(setup(tmp_path, cuda_program)) is Backend.INTERPRETER
@@ -123,7 +123,9 @@ def test_cuda_program_is_for_the_interpreter(
     assert "--backend" in str(caught.value.advice)
 
 
-def test_interpreter_is_not_for_the_cpu(tmp_path: Path, cuda_program: Path) -> None:
+def test_interpreter_is_refused_for_a_cpu_device(
+    tmp_path: Path, cuda_program: Path
+) -> None:
     with pytest.raises(LoadError, match="CUDA kernels"):
         choose_backend(
             setup(tmp_path, cuda_program, backend=Backend.INTERPRETER, device="cpu")
@@ -157,7 +159,7 @@ def on_gpus(source: Path, target: Path, *numbers: int) -> Path:
     return target
 
 
-def test_gpus_of_a_program_are_read_off_its_archive(
+def test_gpus_of_a_program_are_read_from_its_archive(
     tmp_path: Path, cuda_program: Path
 ) -> None:
     assert gpus_of(str(cuda_program)) == {0}
@@ -166,7 +168,7 @@ def test_gpus_of_a_program_are_read_off_its_archive(
     assert gpus_of(archive_on(str(cuda_program), tmp_path, "cpu")) == set()
 
 
-def test_program_on_one_gpu_is_read_onto_another(
+def test_program_on_several_gpus_can_be_moved_to_another(
     tmp_path: Path, cuda_program: Path
 ) -> None:
     several = on_gpus(cuda_program, tmp_path / "several.pt2", 0, 2)
@@ -175,7 +177,7 @@ def test_program_on_one_gpu_is_read_onto_another(
     assert archive_on(moved, tmp_path, "cuda:1") == moved
 
 
-def test_what_a_program_has_on_the_cpu_stays_there(
+def test_cpu_tensors_of_a_program_are_not_moved_to_the_gpu(
     tmp_path: Path, cuda_program: Path
 ) -> None:
     mixed = tmp_path / "mixed.pt2"
@@ -190,7 +192,7 @@ def test_what_a_program_has_on_the_cpu_stays_there(
     assert gpus_of(moved) == {3}
 
 
-def test_program_of_several_gpus_is_refused_with_what_to_do(
+def test_program_on_several_gpus_is_refused_with_advice(
     tmp_path: Path, cuda_program: Path, gpus: Gpus
 ) -> None:
     gpus(4)
@@ -203,7 +205,7 @@ def test_program_of_several_gpus_is_refused_with_what_to_do(
     assert wanted_gpu(asked) == 1
 
 
-def test_with_a_gpu_there_it_is_asked_and_not_the_interpreter(
+def test_available_gpu_is_preferred_to_the_interpreter(
     tmp_path: Path, cuda_program: Path, gpus: Gpus
 ) -> None:
     gpus(1)
@@ -220,7 +222,7 @@ def test_with_a_gpu_there_it_is_asked_and_not_the_interpreter(
         (4, "there are 4 CUDA devices, cuda:0 to cuda:3", "say --device cuda:0"),
     ],
 )
-def test_gpu_that_is_not_there_is_refused(
+def test_missing_gpu_is_refused(
     tmp_path: Path, cuda_program: Path, gpus: Gpus, count: int, said: str, advice: str
 ) -> None:
     gpus(count)
@@ -231,7 +233,7 @@ def test_gpu_that_is_not_there_is_refused(
     assert str(caught.value.advice).startswith(advice)
 
 
-def test_visible_devices_are_said_where_one_is_missing(
+def test_missing_gpu_message_names_cuda_visible_devices(
     tmp_path: Path, cuda_program: Path, gpus: Gpus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5")
@@ -240,13 +242,13 @@ def test_visible_devices_are_said_where_one_is_missing(
         choose_backend(setup(tmp_path, cuda_program, device="cuda:1"))
 
 
-def test_interpreter_has_no_second_gpu(tmp_path: Path, cuda_program: Path) -> None:
+def test_interpreter_refuses_a_gpu_index(tmp_path: Path, cuda_program: Path) -> None:
     asked = {"backend": Backend.INTERPRETER, "device": "cuda:1"}
     with pytest.raises(LoadError, match="uses no GPU"):
         choose_backend(setup(tmp_path, cuda_program, **asked))
 
 
-def test_storages_of_any_gpu_are_put_where_they_are_asked(tmp_path: Path) -> None:
+def test_cuda_storages_are_read_onto_the_chosen_device(tmp_path: Path) -> None:
     saved = tmp_path / "x.pt"
     torch.save(torch.arange(3), saved)
     with zipfile.ZipFile(saved) as old, zipfile.ZipFile(tmp_path / "y.pt", "w") as new:
@@ -264,7 +266,7 @@ def test_storages_of_any_gpu_are_put_where_they_are_asked(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(("number", "index"), [(0, -1), (1, 1), (3, 3)])
-def test_package_is_loaded_where_its_program_lies(number: int, index: int) -> None:
+def test_gpu_index_of_a_program_is_that_of_its_weights(number: int, index: int) -> None:
     exported = torch.export.export(Model(), (torch.ones(5, 4),))
     assert gpu_of(exported) == -1
     with FakeTensorMode(allow_non_fake_inputs=True):
@@ -273,7 +275,7 @@ def test_package_is_loaded_where_its_program_lies(number: int, index: int) -> No
     assert gpu_of(exported) == index
 
 
-def test_package_is_loaded_with_the_number_of_its_gpu(
+def test_package_is_loaded_with_its_gpu_index(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = []
@@ -290,7 +292,7 @@ def test_package_is_loaded_with_the_number_of_its_gpu(
     assert asked == [(f"{tmp_path}/m.pt2", -1), (f"{tmp_path}/m.pt2", 1)]
 
 
-def test_cuda_program_is_read_onto_the_cpu_if_that_is_asked(
+def test_cuda_program_is_loaded_onto_the_cpu_with_device_cpu(
     tmp_path: Path, cuda_program: Path
 ) -> None:
     program = load(setup(tmp_path, cuda_program, device="cpu"))
@@ -298,7 +300,7 @@ def test_cuda_program_is_read_onto_the_cpu_if_that_is_asked(
     assert {value.device.type for value in values} == {"cpu"}
 
 
-def test_inputs_on_another_device_are_refused_in_words(tmp_path: Path) -> None:
+def test_inputs_on_another_device_are_refused_with_a_message(tmp_path: Path) -> None:
     path, inputs = tmp_path / "model.pt2", tmp_path / "inputs.pt"
     torch.export.save(torch.export.export(Model(), (torch.ones(5, 4),)), path)
     torch.save((torch.ones(5, 4, device="meta"),), inputs)
@@ -307,7 +309,7 @@ def test_inputs_on_another_device_are_refused_in_words(tmp_path: Path) -> None:
 
 
 @pytest.mark.processes
-def test_variable_that_is_taken_away_is_not_set_for_cuda(
+def test_removed_environment_variable_is_not_set_for_cuda(
     cuda_program: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTORCH_NO_CUDA_MEMORY_CACHING", "1")

@@ -45,7 +45,7 @@ def _free(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     return disk
 
 
-def test_values_of_each_kernel_are_not_recorded_where_they_do_not_fit(
+def test_recording_of_kernel_values_is_refused_without_disk_space(
     free: SimpleNamespace, tmp_path: Path
 ) -> None:
     """The weight, which nobody reads; the input, made and read; the value, returned."""
@@ -57,7 +57,7 @@ def test_values_of_each_kernel_are_not_recorded_where_they_do_not_fit(
         require_space_for_recording(PROGRAM, tmp_path)
 
 
-def test_values_that_do_not_fit_are_refused_with_what_they_take(
+def test_message_names_the_disk_space_that_eager_values_take(
     free: SimpleNamespace, tmp_path: Path
 ) -> None:
     free.free = 470_000_000
@@ -72,7 +72,7 @@ def test_values_that_do_not_fit_are_refused_with_what_they_take(
     assert "--max-disk" in str(refused.value.advice)
 
 
-def test_disk_that_a_run_may_take_is_bounded(
+def test_folder_size_limit_bounds_disk_use(
     free: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(disk_space, "_allowed", None)  # as it was, in the end
@@ -86,7 +86,7 @@ def test_disk_that_a_run_may_take_is_bounded(
     require_space_for_values(PROGRAM, 1, tmp_path)
 
 
-def test_nothing_is_written_of_values_that_do_not_fit(
+def test_values_that_do_not_fit_on_disk_are_not_written(
     free: SimpleNamespace, tmp_path: Path
 ) -> None:
     example = Inputs((ROWS,), {})
@@ -99,14 +99,16 @@ def test_nothing_is_written_of_values_that_do_not_fit(
     assert not list(tmp_path.iterdir())
 
 
-def test_small_programs_are_not_held_up(free: SimpleNamespace, tmp_path: Path) -> None:
+def test_small_programs_are_not_refused_on_a_nearly_full_disk(
+    free: SimpleNamespace, tmp_path: Path
+) -> None:
     free.free = 2 << 20
     small = export(torch.nn.ReLU(), (torch.ones(3),))
     require_space_for_values(small, 2, tmp_path)
     require_space_for_weights(1000, tmp_path)
 
 
-def test_weights_that_do_not_fit_into_a_package_fill_the_disk(
+def test_weights_too_large_for_a_package_raise_enospc(
     free: SimpleNamespace, tmp_path: Path
 ) -> None:
     free.free = 4 << 30

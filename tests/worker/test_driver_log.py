@@ -14,7 +14,7 @@ def record(text: str, number: int = 1) -> str:
     return f"4,{number},12345678,-;{text}\n SUBSYSTEM=pci\n DEVICE=+pci:0000:65:00\n"
 
 
-def test_only_what_the_driver_says_meanwhile_is_told(tmp_path: Path) -> None:
+def test_only_driver_failures_logged_during_the_run_are_read(tmp_path: Path) -> None:
     log, driver = tmp_path / "kmsg", tmp_path / "nvidiactl"
     driver.touch()
     log.write_text(record(LOST))
@@ -26,7 +26,7 @@ def test_only_what_the_driver_says_meanwhile_is_told(tmp_path: Path) -> None:
         assert kernel.read_failures() == ""
 
 
-def test_without_a_gpu_or_a_right_to_read_nothing_is_told(tmp_path: Path) -> None:
+def test_no_failures_are_read_without_a_gpu_or_a_readable_log(tmp_path: Path) -> None:
     log, driver = tmp_path / "kmsg", tmp_path / "nvidiactl"
     with driver_log(log, driver) as kernel:  # neither is there
         assert kernel.read_failures() == ""

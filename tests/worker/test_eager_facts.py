@@ -29,14 +29,14 @@ def ranges(second_seed: int) -> dict[str, tuple[int, int]]:
     return {each.node: (each.least, each.most) for each in found.ranges}
 
 
-def test_no_range_is_told_of_what_chance_has_a_part_in() -> None:
+def test_random_values_have_no_range() -> None:
     told = ranges(SEED + 1)
     assert told["add"] == (1, 4)
     assert told["mul"] == (0, 0)  # whatever was drawn
     assert {"x", "add", "mul"} == told.keys()
 
 
-def test_what_compiled_code_draws_as_eager_does_is_told() -> None:
+def test_random_values_drawn_with_the_same_seed_have_a_range() -> None:
     assert {"randint", "add_1"} <= ranges(SEED).keys()
 
 
@@ -53,7 +53,7 @@ class Counts(nn.Module):
 
 
 @pytest.mark.parametrize("functional", [True, False])
-def test_values_are_those_of_the_last_call_and_states_those_before_it(
+def test_ranges_are_of_the_last_call_and_states_of_the_one_before(
     *, functional: bool
 ) -> None:
     inputs = Inputs((torch.tensor([10, 20]),), {})
@@ -70,7 +70,7 @@ def test_values_are_those_of_the_last_call_and_states_those_before_it(
 
 
 @pytest.mark.parametrize("seed", [3, 4])
-def test_no_number_is_drawn_that_a_program_would_draw(seed: int) -> None:
+def test_collecting_ranges_does_not_advance_the_random_generator(seed: int) -> None:
     torch.manual_seed(seed)
     expected = torch.rand(2)
     torch.manual_seed(seed)

@@ -25,7 +25,7 @@ def rows() -> dict[str, Row]:
     return {row.part: row for row in inspect().rows}
 
 
-def test_sample_has_two_operators(tmp_path: Path) -> None:
+def test_sample_program_has_two_operators(tmp_path: Path) -> None:
     path = tmp_path / "sample.pt2"
     export_sample(ExportSample(str(path)), lambda stage: None)
     program = torch.export.load(path)
@@ -44,7 +44,7 @@ def test_each_part_has_one_row_and_the_gpu_row_agrees_with_torch() -> None:
         assert bool(row.cost and row.remedy) is not row.works
 
 
-def test_feature_with_a_missing_name_is_missing(
+def test_feature_with_a_missing_private_name_is_reported_missing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     feature = Feature("engine", {"gone": "torch:gone_now"}, without="it does not move")
@@ -56,7 +56,7 @@ def test_feature_with_a_missing_name_is_missing(
     assert row.remedy == f"Install torch {RANGE}."
 
 
-def test_absent_triton_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_absent_triton_is_reported_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "triton", None)
     found = rows()
     assert found["Triton"].status is Status.MISSING
@@ -73,7 +73,7 @@ class _NoPtxas:
         raise RuntimeError("Cannot find ptxas")
 
 
-def test_absent_ptxas_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_absent_ptxas_is_reported_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     triton = ModuleType("triton")
     triton.__dict__.update(
         __version__="3.9.9", knobs=SimpleNamespace(nvidia=_NoPtxas())

@@ -51,7 +51,7 @@ def graph() -> fx.GraphModule:
     return fx.GraphModule({}, made)
 
 
-def test_node_at_work_is_read_off_the_frames() -> None:
+def test_raising_node_is_found_from_the_traceback_frames() -> None:
     with pytest.raises(Stops) as caught:
         Interpreter(graph()).run(torch.ones(2))
     assert find_raising_nodes(caught.value)[0] == ["last"]
@@ -60,7 +60,7 @@ def test_node_at_work_is_read_off_the_frames() -> None:
     assert find_raising_nodes(wrapped)[0] == ["last"]
 
 
-def test_size_that_is_not_declared_is_of_the_node_that_yields_it() -> None:
+def test_undeclared_size_is_attributed_to_the_node_that_yields_it() -> None:
     program = graph()
     first = next(node for node in program.graph.nodes if node.name == "first")
     first.meta["unbacked_bindings"] = {"u0": ()}
@@ -86,7 +86,7 @@ def test_size_that_is_not_declared_is_of_the_node_that_yields_it() -> None:
         assert find_undeclared_size(caught.value) == names
 
 
-def test_evidence_is_on_disk_before_each_stage(tmp_path: Path) -> None:
+def test_evidence_is_written_to_disk_before_each_stage(tmp_path: Path) -> None:
     path, stages = tmp_path / "evidence.json", list[str]()
     with collect_evidence(path, stages.append) as note:
         note("compile")
@@ -104,7 +104,7 @@ def test_evidence_is_on_disk_before_each_stage(tmp_path: Path) -> None:
     assert Traces.from_line(path.read_text()) == replace(left, message="no")
 
 
-def test_kernels_are_known_by_the_names_of_the_program(
+def test_kernel_launches_are_named_by_nodes_of_the_program(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program, skeleton, values = loaded("several")
@@ -128,7 +128,7 @@ def test_kernels_are_known_by_the_names_of_the_program(
     assert len(names & set(skeleton.operators)) > len(skeleton.operators) / 2
 
 
-def test_whole_kernel_is_at_work_where_it_cannot_be_generated(
+def test_failed_codegen_is_attributed_to_all_nodes_of_the_kernel(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Fused(torch.nn.Module):
@@ -150,7 +150,7 @@ def test_whole_kernel_is_at_work_where_it_cannot_be_generated(
     assert set(at_work) == {"relu", "softmax"}
 
 
-def test_rebuilt_program_returns_its_inner_values_by_name() -> None:
+def test_rebuilt_program_returns_tapped_values_by_name() -> None:
     program, skeleton, values = loaded("several")
     whole = Candidate.from_skeleton(skeleton)
     taps = [v for name in skeleton.operators for v in skeleton.values(name)]
@@ -165,7 +165,7 @@ def test_rebuilt_program_returns_its_inner_values_by_name() -> None:
         torch.testing.assert_close(result, values.failing(name))
 
 
-def test_values_that_differ_are_named() -> None:
+def test_differing_values_are_named() -> None:
     program, skeleton, values = loaded("several")
     taps = list(skeleton.operators[2:5])
     built = rebuild(program, Candidate.from_skeleton(skeleton), values, taps)
@@ -181,7 +181,7 @@ def test_values_that_differ_are_named() -> None:
     assert f"output {place}: " in answer.difference.text
 
 
-def test_node_of_a_later_graph_goes_back_to_the_programs() -> None:
+def test_node_of_a_later_graph_is_traced_to_the_program_graph() -> None:
     module = graph()
     node = next(n for n in module.graph.nodes if n.name == "last")
     later = fx.Graph()
@@ -194,7 +194,7 @@ def test_node_of_a_later_graph_goes_back_to_the_programs() -> None:
         assert find_origins(node) == ["last"]
 
 
-def test_launch_that_strayed_is_numbered_among_those_of_its_kernel() -> None:
+def test_out_of_bounds_launch_is_numbered_among_those_of_its_kernel() -> None:
     kernels = ("edge_kernel_0", "triton_poi_fused_mul_0", "edge_kernel_0")
     finding = KernelFinding(Probe.REAL, Fault.LOAD, kernel="edge_kernel_0")
     with pytest.MonkeyPatch.context() as patched:

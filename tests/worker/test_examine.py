@@ -57,7 +57,7 @@ def found(made: Program, folder: Path, seconds: float = 60.0) -> list[tuple[str,
     return [(f.what.value, f.text) for f in map(OperatorFinding.from_line, lines)]
 
 
-def test_operators_that_are_as_declared_are_not_mentioned(tmp_path: Path) -> None:
+def test_correctly_declared_operators_have_no_findings(tmp_path: Path) -> None:
     def call(x: Tensor) -> Any:
         kept = x.clone()
         OPS.adds(kept, x)
@@ -66,7 +66,7 @@ def test_operators_that_are_as_declared_are_not_mentioned(tmp_path: Path) -> Non
     assert found(program(call, NAN), tmp_path) == []
 
 
-def test_write_that_is_not_declared_is_seen(tmp_path: Path) -> None:
+def test_undeclared_write_is_found(tmp_path: Path) -> None:
     made = program(lambda x: OPS.writes(x, x.cos()), torch.randn(4, 3))
     assert found(made, tmp_path) == [
         (
@@ -84,7 +84,7 @@ def test_write_that_is_not_declared_is_seen(tmp_path: Path) -> None:
         (lambda x: OPS.twice(x)[0] + 1, "returns results that share memory"),
     ],
 )
-def test_memory_that_is_shared_undeclared_is_seen(
+def test_undeclared_shared_memory_is_found(
     call: Call, said: str, tmp_path: Path
 ) -> None:
     ((what, text),) = found(program(call, torch.randn(4, 3)), tmp_path)
@@ -104,7 +104,7 @@ def test_fake_kernel_that_fixes_a_dim_is_found_at_another_size(tmp_path: Path) -
     )
 
 
-def test_fake_kernel_that_fixes_a_dim_is_told_of_inputs_of_another_size_too(
+def test_fixed_dim_is_also_found_when_the_inputs_have_another_size(
     tmp_path: Path,
 ) -> None:
     """What is wrong in the first run may only show why in the second."""
@@ -130,9 +130,7 @@ def test_fake_kernel_that_fixes_a_dim_is_told_of_inputs_of_another_size_too(
         ),
     ],
 )
-def test_fake_kernel_that_promises_something_else_is_found(
-    call: Call, said: str, tmp_path: Path
-) -> None:
+def test_fake_kernel_mismatch_is_found(call: Call, said: str, tmp_path: Path) -> None:
     made = program(call, torch.randn(4, 3), dynamic=False)
     ((what, text),) = found(made, tmp_path)
     assert what == "fake"
@@ -161,7 +159,7 @@ def test_fake_kernel_that_promises_something_else_is_found(
         ),
     ],
 )
-def test_operator_is_told_with_the_values_that_it_is_given(
+def test_finding_lists_the_arguments_of_the_operator(
     call: Call, said: str, tmp_path: Path
 ) -> None:
     made = program(call, torch.randn(4, 3), dynamic=False)
@@ -169,11 +167,11 @@ def test_operator_is_told_with_the_values_that_it_is_given(
     assert text.endswith(said)
 
 
-def test_sizes_that_an_operator_refuses_are_nobodys_fault(tmp_path: Path) -> None:
+def test_operator_that_refuses_a_size_has_no_finding(tmp_path: Path) -> None:
     assert found(program(OPS.picky, torch.randn(4, 3)), tmp_path) == []
 
 
-def test_argument_beside_one_that_is_declared_to_change_may_be_the_same(
+def test_argument_aliasing_a_mutable_argument_has_no_finding(
     tmp_path: Path,
 ) -> None:
     def call(x: Tensor) -> Tensor:
@@ -184,7 +182,7 @@ def test_argument_beside_one_that_is_declared_to_change_may_be_the_same(
     assert found(program(call, torch.randn(4, 3)), tmp_path) == []
 
 
-def test_only_what_there_is_time_for_is_seen(tmp_path: Path) -> None:
+def test_examination_stops_when_time_is_over(tmp_path: Path) -> None:
     made = program(lambda x: OPS.good(x, [x]), torch.randn(4, 3))
     task = Examine(str(tmp_path / "findings"), seconds=-1.0)
     answer = examine(made, task, tmp_path / "at")
@@ -205,13 +203,13 @@ def test_operators_in_branches_are_examined(tmp_path: Path) -> None:
     assert what == "writes"
 
 
-def test_operators_that_are_pytorchs_own_are_none(tmp_path: Path) -> None:
+def test_pytorch_operators_are_not_custom_operators(tmp_path: Path) -> None:
     """So are those that are made of such: nothing but their parts is compiled."""
     exported = program(lambda x: OPS.taken_apart(x) @ x.t(), torch.ones(4, 3)).original
     assert custom_in(exported) == []
 
 
-def test_operator_that_kills_its_process_is_named_with_the_sizes(
+def test_operator_that_kills_its_process_is_named_with_its_shapes(
     tmp_path: Path,
 ) -> None:
     become_subreaper()
@@ -240,7 +238,7 @@ def test_operator_that_kills_its_process_is_named_with_the_sizes(
         (OPS.as_it_lies, "layout", "its tag flexible_layout allows compilers"),
     ],
 )
-def test_what_values_hang_on_besides_those_of_arguments_is_seen(
+def test_result_that_depends_on_more_than_arguments_is_found(
     call: Call, what: str, said: str, tmp_path: Path
 ) -> None:
     ((kind, text),) = found(program(call, torch.randn(4, 3), dynamic=False), tmp_path)
@@ -256,7 +254,7 @@ def test_random_numbers_and_fixed_strides_are_no_findings(
     assert found(made, tmp_path) == []
 
 
-def test_where_a_fake_kernel_stands_is_told_if_a_file_has_it() -> None:
+def test_location_of_a_fake_kernel_in_a_file_is_found() -> None:
     source = Path(custom_operators.__file__)
     lines = source.read_text().splitlines()
     place = find_fake_kernel(torch.ops.declared.four_rows.default)
@@ -266,7 +264,7 @@ def test_where_a_fake_kernel_stands_is_told_if_a_file_has_it() -> None:
     assert find_fake_kernel(torch.ops.aten.relu.default) == ""
 
 
-def test_where_a_fake_kernel_stands_is_told_of_register_fake_as_well() -> None:
+def test_location_of_a_fake_kernel_by_register_fake_is_found() -> None:
     library = torch.library.Library("registered", "FRAGMENT")  # type: ignore[no-untyped-call]
     library.define("plain(Tensor x) -> Tensor")  # type: ignore[no-untyped-call]
     assert find_fake_kernel(torch.ops.registered.plain.default) == ""
@@ -280,7 +278,7 @@ def test_where_a_fake_kernel_stands_is_told_of_register_fake_as_well() -> None:
     assert find_fake_kernel(torch.ops.registered.plain.default) == place
 
 
-def test_result_is_examined_on_its_own_inputs_alone(tmp_path: Path) -> None:
+def test_candidate_is_examined_on_its_own_inputs_only(tmp_path: Path) -> None:
     """At 5 rows it lies; at the 4 that the program was exported with it does not."""
     made = program(lambda x: OPS.four_rows(x), torch.randn(4, 3))
     path = tmp_path / "findings"

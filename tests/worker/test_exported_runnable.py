@@ -65,7 +65,7 @@ def exported(
 
 
 @pytest.fixture(autouse=True)
-def elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def in_temporary_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)  # as a worker's child does, and it is put back
 
 
@@ -77,7 +77,7 @@ def written(folder: Path, *values: Tensor) -> str:
     return "\n".join(writer.lines())
 
 
-def test_values_are_those_that_were_saved(tmp_path: Path) -> None:
+def test_saved_input_values_are_used(tmp_path: Path) -> None:
     x = torch.arange(6.0).view(2, 3).t()
     y = torch.tensor([2, 0])
     load = written(tmp_path / "saved", x, y)
@@ -92,7 +92,7 @@ def test_values_are_those_that_were_saved(tmp_path: Path) -> None:
     assert torch.equal(result, x[y])
 
 
-def test_values_that_are_gone_are_made_up_alike_each_time(tmp_path: Path) -> None:
+def test_missing_input_values_are_made_up_reproducibly(tmp_path: Path) -> None:
     load = written(tmp_path / "saved", torch.ones(3), torch.tensor([2, 0]))
     text = runnable(load, "x, y", "return (x[y] + 1,)")
     made, program = exported(tmp_path, text, str(tmp_path / "gone"))
@@ -118,7 +118,7 @@ def test_sizes_with_a_symbol_are_dynamic(tmp_path: Path) -> None:
     assert torch.equal(second, f * 2)
 
 
-def test_sizes_worked_out_of_symbols_are_such() -> None:
+def test_arithmetic_on_symbolic_sizes_gives_symbolic_sizes() -> None:
     size = Size(5, "s7")
     for worked_out in (size + 1, 2 * size, size - 1, 7 - size, size // 2, size % 3):
         assert isinstance(worked_out, Size)
@@ -127,7 +127,7 @@ def test_sizes_worked_out_of_symbols_are_such() -> None:
     assert not isinstance(size / 2, Size)
 
 
-def test_inputs_that_are_written_to_are_of_the_program(tmp_path: Path) -> None:
+def test_writes_to_inputs_are_kept_in_the_program(tmp_path: Path) -> None:
     load = written(tmp_path / "saved", torch.zeros(2))
     text = runnable(load, "x", "y = x + 1; z = x.copy_(y); return (z,)")
     _, program = exported(tmp_path, text, str(tmp_path / "saved"))
@@ -136,7 +136,7 @@ def test_inputs_that_are_written_to_are_of_the_program(tmp_path: Path) -> None:
     assert "copy" in str(program.graph)
 
 
-def test_graph_for_cuda_is_saved_as_such_without_a_gpu(
+def test_cuda_graph_is_saved_for_cuda_without_a_gpu(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
@@ -172,7 +172,7 @@ def run_as_main(folder: Path, at: str, how: str, save_dir: str = "") -> list[str
     return (folder / "told").read_text().splitlines()
 
 
-def test_graph_is_run_as_its_own_main_does(tmp_path: Path) -> None:
+def test_runnable_is_run_by_its_own_main(tmp_path: Path) -> None:
     told = run_as_main(tmp_path, "never", "pass")
     assert told == ["run --no-accuracy --no-save-dir", "run --accuracy --no-save-dir"]
     told = run_as_main(tmp_path, "never", "pass", "/saved")
@@ -181,6 +181,8 @@ def test_graph_is_run_as_its_own_main_does(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("at", ["--no-accuracy", "--accuracy"])
 @pytest.mark.parametrize("how", ["raise RuntimeError('boom')", "sys.exit('boom')"])
-def test_failure_of_its_main_is_one(tmp_path: Path, at: str, how: str) -> None:
+def test_failure_of_the_main_of_a_runnable_is_raised(
+    tmp_path: Path, at: str, how: str
+) -> None:
     with pytest.raises(RuntimeError, match="boom"):
         run_as_main(tmp_path, at, how)

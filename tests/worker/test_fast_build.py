@@ -121,7 +121,7 @@ def objects(cache: Path) -> list[Path]:
     return sorted(cache.glob("shrinkfx/aoti-runtime/*.o"))
 
 
-def test_library_is_linked_with_what_was_compiled_once(
+def test_runtime_object_is_compiled_once_for_two_libraries(
     tmp_path: Path, cache: Path
 ) -> None:
     first = Library(tmp_path / "first")
@@ -138,7 +138,7 @@ def test_library_is_linked_with_what_was_compiled_once(
     assert [path.stat().st_ino for path in objects(cache)] == [inode]
 
 
-def test_objects_of_another_child_are_linked_where_texts_are_the_same(
+def test_objects_of_another_child_are_linked_if_sources_are_the_same(
     tmp_path: Path,
 ) -> None:
     first, second, other = (
@@ -157,7 +157,7 @@ def test_objects_of_another_child_are_linked_where_texts_are_the_same(
     assert len(list(tmp_path.glob("object-*"))) == 3
 
 
-def test_object_of_another_child_that_does_not_link_is_made_anew(
+def test_shared_object_that_does_not_link_is_rebuilt(
     tmp_path: Path,
 ) -> None:
     first, second = Library(tmp_path / "first"), Library(tmp_path / "second")
@@ -169,7 +169,7 @@ def test_object_of_another_child_that_does_not_link_is_made_anew(
     assert second.answers() == 22
 
 
-def test_what_is_instantiated_elsewhere_makes_no_other_object(tmp_path: Path) -> None:
+def test_extern_templates_do_not_change_the_object_symbols(tmp_path: Path) -> None:
     """g++ is to be spared the work, and to emit and to need what it would."""
     includes, use = "#include <regex>\n#include <string>\n", MATCHES
     texts = {"with": includes + runtime_object.INSTANTIATED_ELSEWHERE, "no": includes}
@@ -190,7 +190,7 @@ def test_what_is_instantiated_elsewhere_makes_no_other_object(tmp_path: Path) ->
     assert any("basic_regex" in name for name in symbols[0])  # it is used
 
 
-def test_missing_instance_is_a_fallback_that_is_named(tmp_path: Path) -> None:
+def test_missing_template_instance_is_a_named_fallback(tmp_path: Path) -> None:
     library = Library(tmp_path / "library", ANOTHER_TYPE)
     report = library.build()
     assert report.fallback == "undefined: Box<short>::opened()"
@@ -201,7 +201,7 @@ def test_missing_instance_is_a_fallback_that_is_named(tmp_path: Path) -> None:
     ("wrapper", "kernel", "step"),
     [(NOT_CPP, KERNEL, Step.WRAPPER), (WRAPPER, NOT_CPP, Step.KERNEL)],
 )
-def test_error_of_the_compiler_is_that_of_the_stock_build(
+def test_compiler_error_is_that_of_the_stock_build(
     tmp_path: Path, wrapper: str, kernel: str, step: Step
 ) -> None:
     library = Library(tmp_path / "library", wrapper, kernel)
@@ -212,7 +212,7 @@ def test_error_of_the_compiler_is_that_of_the_stock_build(
     assert library.report() == Built(Build.FAST, step)
 
 
-def test_error_of_the_linker_is_that_of_the_stock_build(tmp_path: Path) -> None:
+def test_undefined_symbol_falls_back_to_the_stock_build(tmp_path: Path) -> None:
     library = Library(tmp_path / "library", kernel="\n")
     report = library.build()  # a shared library may miss a symbol
     assert report.fallback == "undefined: of_the_kernel"
@@ -220,7 +220,7 @@ def test_error_of_the_linker_is_that_of_the_stock_build(tmp_path: Path) -> None:
         library.answers()
 
 
-def test_errors_name_the_lines_of_the_wrapper(tmp_path: Path) -> None:
+def test_file_and_line_in_errors_are_those_of_the_wrapper(tmp_path: Path) -> None:
     """Texts with a file and a line in them are those of the stock build."""
     says = 'extern "C" const char* file() { return __FILE__; }\n'
     says += 'extern "C" int line() { return __LINE__; }\n'
@@ -240,7 +240,7 @@ def test_errors_name_the_lines_of_the_wrapper(tmp_path: Path) -> None:
         (lambda text: "int own;\n" + text, "text of its own"),
     ],
 )
-def test_unknown_wrapper_is_built_the_stock_way(
+def test_unknown_wrapper_falls_back_to_the_stock_build(
     tmp_path: Path, change: Callable[[str], str], reason: str
 ) -> None:
     library = Library(tmp_path / "library")
@@ -263,9 +263,7 @@ def test_runtime_object_that_does_not_compile_is_a_fallback(
     assert objects(cache) == []
 
 
-def test_cache_that_cannot_be_written_is_a_fallback(
-    tmp_path: Path, cache: Path
-) -> None:
+def test_unwritable_cache_is_a_fallback(tmp_path: Path, cache: Path) -> None:
     cache.write_text("a file, where a folder should be")
     library = Library(tmp_path / "library")
     assert library.build().fallback.startswith("no runtime object: ")
@@ -273,7 +271,7 @@ def test_cache_that_cannot_be_written_is_a_fallback(
 
 
 @pytest.mark.parametrize("only", [Step.LOWERING, Step.WRAPPER, Step.KERNEL])
-def test_one_step_may_be_asked_about_alone(
+def test_single_step_can_be_checked_alone(
     tmp_path: Path, cache: Path, only: Step
 ) -> None:
     broken = "no C++ at all"
@@ -308,7 +306,7 @@ def test_step_that_fails_alone_fails_as_in_the_stock_build(
     assert not list(library.folder.glob("*.o"))
 
 
-def test_wrapper_beside_a_kernel_that_fails_is_read_without_templates(
+def test_wrapper_of_a_failing_kernel_is_parsed_without_templates(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     compiler, asked = tmp_path / "g++", tmp_path / "asked"
@@ -327,7 +325,7 @@ def test_wrapper_beside_a_kernel_that_fails_is_read_without_templates(
     assert len(read) == 2
 
 
-def test_step_that_fails_only_without_code_falls_back(
+def test_step_that_fails_only_in_a_syntax_check_falls_back(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """No compiler does that; but what is left out must be built then."""
@@ -343,7 +341,7 @@ def test_step_that_fails_only_without_code_falls_back(
     assert library.answers() == 22
 
 
-def test_no_compiler_is_left_when_the_wrapper_fails(
+def test_no_compiler_process_survives_a_wrapper_failure(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
     survivors: Callable[[], list[str]],
@@ -382,7 +380,7 @@ def test_faster_linker_is_used_if_it_works(
         assert not uses.exists()
 
 
-def test_two_processes_make_one_object(
+def test_concurrent_processes_build_one_runtime_object(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cache: Path
 ) -> None:
     compiler = tmp_path / "g++"
@@ -409,7 +407,7 @@ def test_two_processes_make_one_object(
     assert (tmp_path / "made").read_text() == "made\n"
 
 
-def test_wrapper_may_hold_any_text(tmp_path: Path) -> None:
+def test_wrapper_may_contain_non_utf8_bytes(tmp_path: Path) -> None:
     library = Library(tmp_path / "library", WRAPPER + "// caf\u00e9 ")
     source = library.folder / "a.wrapper.cpp"
     source.write_bytes(source.read_bytes() + b"\xff\n")

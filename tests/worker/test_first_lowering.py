@@ -64,7 +64,7 @@ def _lowered(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
         (Ending("signal", 11, stage="eager"), False),
     ],
 )
-def test_it_is_made_once_a_child_has_survived_one(
+def test_first_lowering_runs_after_a_child_survives_lowering(
     tmp_path: Path, lowered: list[Path], ending: Ending, survived: bool
 ) -> None:
     first = FirstLowering(program(), tmp_path)
@@ -85,7 +85,7 @@ def test_it_is_made_once_a_child_has_survived_one(
         replace(CHECK, options=CheckOptions(package=__file__)),
     ],
 )
-def test_it_is_not_made_for_what_lowers_nothing_here(
+def test_first_lowering_is_skipped_for_requests_without_lowering(
     tmp_path: Path, lowered: list[Path], request_: Request
 ) -> None:
     first = FirstLowering(program(), tmp_path)
@@ -94,7 +94,7 @@ def test_it_is_not_made_for_what_lowers_nothing_here(
     assert lowered == []
 
 
-def test_what_else_a_child_survives_says_nothing(
+def test_surviving_another_request_does_not_allow_first_lowering(
     tmp_path: Path, lowered: list[Path]
 ) -> None:
     first = FirstLowering(program(), tmp_path)
@@ -104,7 +104,7 @@ def test_what_else_a_child_survives_says_nothing(
 
 
 @pytest.mark.parametrize("device", ["meta", None])
-def test_it_is_made_for_programs_of_the_cpu_alone(
+def test_first_lowering_is_skipped_for_programs_not_on_the_cpu(
     tmp_path: Path, lowered: list[Path], device: str | None
 ) -> None:
     first = FirstLowering(program(device) if device else None, tmp_path)
@@ -113,7 +113,7 @@ def test_it_is_made_for_programs_of_the_cpu_alone(
     assert lowered == []
 
 
-def test_server_that_dies_of_it_leaves_word_of_that(
+def test_marker_file_exists_only_during_first_lowering(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     there: list[bool] = []
@@ -127,7 +127,7 @@ def test_server_that_dies_of_it_leaves_word_of_that(
     assert not at_work.exists()  # it lives
 
 
-def test_one_that_fails_is_no_end_of_the_server(
+def test_failing_first_lowering_does_not_end_the_server(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fail(folder: Path) -> None:
@@ -173,7 +173,7 @@ sys.exit(", ".join(changed) or len(sys.modules) < modules + 50)
 
 @pytest.mark.aoti
 @pytest.mark.every_run
-def test_it_leaves_no_state_but_what_is_found_out_once(tmp_path: Path) -> None:
+def test_first_lowering_leaves_process_state_unchanged(tmp_path: Path) -> None:
     environment = {"OPENBLAS_NUM_THREADS": "1", "TORCHINDUCTOR_COMPILE_THREADS": "1"}
     folder = tmp_path / "first"
     folder.mkdir()
@@ -202,7 +202,7 @@ AotCodeCompiler.compile = classmethod(keep)
 
 @pytest.mark.aoti
 @pytest.mark.every_run
-def test_code_is_the_same_with_it_as_without(tmp_path: Path) -> None:
+def test_generated_code_is_the_same_after_first_lowering(tmp_path: Path) -> None:
     kept = tmp_path / "kept"
     kept.mkdir()
     preload = tmp_path / "keeper.py"

@@ -146,7 +146,7 @@ CASES: dict[str, tuple[PrintedProgram, Resize, str]] = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_literal_follows_the_size_that_it_came_of(name: str) -> None:
+def test_literal_follows_the_size_that_it_depends_on(name: str) -> None:
     program, change, expected = CASES[name]
     lines, _ = fitted_lines(program, change)
     assert expected in lines[0]
@@ -201,13 +201,13 @@ PARTNERS: dict[str, tuple[PrintedProgram, Resize, dict[str, tuple[int, ...]]]] =
 
 
 @pytest.mark.parametrize("name", PARTNERS)
-def test_what_else_is_given_follows(name: str) -> None:
+def test_other_inputs_follow_a_resized_input(name: str) -> None:
     program, change, expected = PARTNERS[name]
     _, made = fitted_lines(program, change)
     assert {k: v for k, v in shapes(made).items() if k in expected} == expected
 
 
-def test_a_literal_far_before_follows() -> None:
+def test_literal_of_an_earlier_statement_follows_a_resize() -> None:
     program = listing(
         {"x": recipe(12, 12)},
         f"m = {ATEN}.full.default([12, 12], 12, dtype=torch.float32)",
@@ -219,7 +219,7 @@ def test_a_literal_far_before_follows() -> None:
     assert "full.default([5, 5], 12, dtype" in lines[0]
 
 
-def test_positions_follow() -> None:
+def test_arange_length_follows_a_resize() -> None:
     program = listing(
         {"x": recipe(2, 12, 4)},
         f"p = {ATEN}.arange.start_step(0, 12, 1)",
@@ -231,7 +231,7 @@ def test_positions_follow() -> None:
     assert "arange.start_step(0, 5, 1)" in lines[0]
 
 
-def test_a_chain_of_views_follows() -> None:
+def test_chain_of_views_follows_a_resize() -> None:
     program = listing(
         {"x": X},
         f"a = {ATEN}.view.default(x, [24, 32])",
@@ -260,7 +260,7 @@ def test_repairs_are_in_normal_form() -> None:
     assert fitted(apply_changes(program, fit.changes), Resize("x", 1, 4)) is not None
 
 
-def test_what_is_written_stays_a_buffer() -> None:
+def test_written_buffer_is_not_converted_to_a_parameter() -> None:
     held = InputOrWeight("w", "buffer", ((Run.EXAMPLE, recipe(4)),))
     program = listing(
         {"x": recipe(4), "w": held},
@@ -277,7 +277,7 @@ def test_what_is_written_stays_a_buffer() -> None:
     )
 
 
-def test_what_cannot_be_is_none() -> None:
+def test_impossible_changes_do_not_fit() -> None:
     program = CASES["view"][0]
     assert fitted(program, Resize("x", 1, 0)) is None
     assert fitted(program, Resize("x", 7, 1)) is None
@@ -285,7 +285,7 @@ def test_what_cannot_be_is_none() -> None:
     assert fitted(program, Cast("x", "int64"), Write(MAIN, "y", 1, "[1]")) is None
 
 
-def test_a_dtype_changes_by_a_cast_alone() -> None:
+def test_dtype_changes_only_by_a_cast() -> None:
     program = listing(
         {"x": recipe(4, 8, dtype="bfloat16")},
         f"a = {ATEN}._to_copy.default(x, dtype=torch.float32)",
@@ -303,7 +303,7 @@ def test_a_dtype_changes_by_a_cast_alone() -> None:
     assert fitted(other, Write(MAIN, "y", 1, "2.5")) is None
 
 
-def test_indices_stay_inside() -> None:
+def test_indices_stay_in_bounds_of_a_resized_table() -> None:
     ids = recipe(2, 5, dtype="int64", fill=Seeded("randint", 0, 100))
     program = listing(
         {"x": ids},
@@ -320,7 +320,7 @@ def test_indices_stay_inside() -> None:
     assert fitted(program, Resize("w", 0, 10), Refill("x", Counted())) is not None
 
 
-def test_a_table_shrinks_with_what_counts_its_rows() -> None:
+def test_table_shrinks_with_the_tokens_that_count_its_rows() -> None:
     """No value of the tokens makes their positions fewer."""
     tokens = recipe(1, 8, dtype="int64")
     program = listing(
@@ -339,7 +339,7 @@ def test_a_table_shrinks_with_what_counts_its_rows() -> None:
     assert fitted(program, Resize("w", 0, 3), Resize("x", 1, 2)) is None
 
 
-def test_a_table_shrinks_with_a_count_in_a_statement() -> None:
+def test_table_shrinks_with_an_arange_that_indexes_it() -> None:
     program = listing(
         {"w": recipe(8, 4)},
         f"arange = {ATEN}.arange.default(8)",
@@ -360,7 +360,7 @@ def test_a_table_shrinks_with_a_count_in_a_statement() -> None:
         "index_put.default(x, [i], z)",
     ],
 )
-def test_other_indices_stay_inside(code: str) -> None:
+def test_indices_of_other_operators_stay_in_bounds(code: str) -> None:
     ids = recipe(6, dtype="int64", fill=Counted())
     inputs = {"x": recipe(6, 6), "i": ids, "z": recipe(6, 6)}
     program = listing(inputs, f"y = {ATEN}.{code}", "return (y,)")
@@ -368,7 +368,7 @@ def test_other_indices_stay_inside(code: str) -> None:
     assert made.find("i").recipe().fill in (Counted(), Seeded("randint", 0, 2))
 
 
-def test_scatter_follows() -> None:
+def test_scatter_indices_stay_in_bounds() -> None:
     ids = recipe(2, 6, dtype="int64", fill=Seeded("randint", 0, 6))
     inputs = {"x": recipe(2, 6), "i": ids, "z": recipe(2, 6)}
     line = f"y = {ATEN}.scatter.src(x, 1, i, z)"
@@ -390,7 +390,7 @@ def cond(*lines: str) -> PrintedProgram:
 
 
 @hands_on_inputs
-def test_branches_follow() -> None:
+def test_literals_in_branches_follow_a_resize() -> None:
     program = cond(
         f"c = {ATEN}.relu.default(a)", f"b = {ATEN}.view.default(c, [24, 32])"
     )
@@ -399,7 +399,7 @@ def test_branches_follow() -> None:
     assert all("[2, 32]" in code for code in views)
 
 
-def test_a_branch_that_returns_another_shape_is_none() -> None:
+def test_branch_that_returns_another_shape_does_not_fit() -> None:
     program = cond(f"b = {ATEN}.view.default(a, [24, 32])")
     assert fitted(program, Write("Yes", "b", 1, "[12, 64]")) is None
 
@@ -432,7 +432,7 @@ def loop() -> PrintedProgram:
     )
 
 
-def test_what_a_loop_carries_comes_back_as_it_went_in() -> None:
+def test_carried_values_of_a_loop_keep_their_shapes() -> None:
     _, made = fitted_lines(loop(), Resize("x", 0, 1))
     assert "[1, 8]" in made.block("Body").statement("r").code
     _, made = fitted_lines(loop(), Resize("x", 1, 2))
@@ -452,13 +452,15 @@ def dynamic(*lines: str, other: str = "N", high: int | None = 64) -> PrintedProg
 ADD = f"y = {ATEN}.add.Tensor(x, z)"
 
 
-def test_what_shares_a_dim_is_resized_with_it() -> None:
+def test_inputs_that_share_a_dynamic_dim_are_resized_together() -> None:
     fit = fitted(dynamic(ADD), Resize("x", 0, 2))
     assert fit == Rewrite((Resize("x", 0, 2), Resize("z", 0, 2)))
 
 
 @pytest.mark.parametrize("fill", [Saved("x"), Part("x", 1.0, (6, 4), ((0, 8),))])
-def test_a_dynamic_dim_is_resized_of_which_so_much_is_saved(fill: Initializer) -> None:
+def test_dynamic_dim_of_saved_values_is_not_resized_beyond_them(
+    fill: Initializer,
+) -> None:
     """It must run at larger sizes, too, of which nothing is saved."""
     x = InputOrWeight(
         "x", "input", ((Run.EXAMPLE, recipe(6, 4, fill=fill)),), ((0, "N"),)
@@ -472,21 +474,21 @@ def test_a_dynamic_dim_is_resized_of_which_so_much_is_saved(fill: Initializer) -
     assert fits == (asked[0], None, asked[2])
 
 
-def test_a_dynamic_dim_stays_in_its_range() -> None:
+def test_dynamic_dim_stays_in_its_range() -> None:
     assert fitted(dynamic(ADD), Resize("x", 0, 1)) is None
     assert fitted(dynamic(ADD), Declare("N", 2, 5)) is None
     assert fitted(dynamic(ADD), Declare("N", 2, 8)) is not None
     assert fitted(dynamic(ADD), Resize("x", 0, 3), Resize("z", 0, 2)) is None
 
 
-def test_a_dim_is_made_static_for_all_that_must_be_equal() -> None:
+def test_dim_is_made_static_only_for_all_inputs_that_share_it() -> None:
     assert fitted(dynamic(ADD), Fix("x", 0)) is None
     assert fitted(dynamic(ADD), Fix("x", 0), Fix("z", 0)) is not None
     read = dynamic(f"y = {ATEN}.view.default(x, [x.shape[0] * 4])")
     assert fitted(read, Fix("x", 0)) is not None
 
 
-def test_the_size_of_a_dynamic_dim_is_not_written_out() -> None:
+def test_size_of_a_dynamic_dim_is_not_replaced_by_a_literal() -> None:
     read = dynamic(f"y = {ATEN}.view.default(x, [x.shape[0] * 4])")
     leaves = read.main.statements[0].leaves
     size = next(leaf for leaf in leaves if leaf.kind is LeafKind.SIZE)
@@ -510,7 +512,7 @@ def test_the_size_of_a_dynamic_dim_is_not_written_out() -> None:
         ),
     ],
 )
-def test_of_three_equal_sizes_two_that_are_tied_go_alone(
+def test_only_tied_dims_of_three_equal_sizes_are_resized(
     shapes: dict[str, tuple[int, ...]], lines: list[str], asked: Resize
 ) -> None:
     held = {name: recipe(*shape) for name, shape in shapes.items()}
@@ -519,7 +521,7 @@ def test_of_three_equal_sizes_two_that_are_tied_go_alone(
     assert fit.changes == (asked, Resize("y", 1, asked.size))
 
 
-def test_as_many_as_fit_are_kept_in_order() -> None:
+def test_partial_rewrite_keeps_the_changes_that_fit() -> None:
     program = CASES["expand"][0]
     asked = Resize("x", 1, 0), Resize("x", 1, 4), Resize("x", 2, 1)
     assert fitted(program, *asked) is None
@@ -529,7 +531,7 @@ def test_as_many_as_fit_are_kept_in_order() -> None:
     assert fitted(program, asked[0], partly=True) is None
 
 
-def test_a_program_for_a_gpu_needs_none() -> None:
+def test_gpu_program_is_fitted_without_a_gpu() -> None:
     program = listing(
         {"x": recipe(2, 12, 32, device="cuda")},
         f"a = {ATEN}.view.default(x, [24, 32])",
@@ -545,7 +547,7 @@ def test_a_program_for_a_gpu_needs_none() -> None:
     assert fit == Rewrite(changes)
 
 
-def test_large_sizes_are_shrunk_alike() -> None:
+def test_views_of_large_sizes_follow_a_resize() -> None:
     program = listing(
         {"x": recipe(8, 64, 128)},
         f"a = {ATEN}.view.default(x, [512, 128])",
@@ -562,13 +564,13 @@ def test_large_sizes_are_shrunk_alike() -> None:
     assert shapes_now == {"x": (8, 64, 2), "w": (2, 4)}
 
 
-def test_a_listing_that_does_not_run_on_fakes_fits_nothing() -> None:
+def test_program_that_fails_on_fake_tensors_fits_no_resize() -> None:
     program = one("mm.default(x, x)", x=(4, 3))
     assert fitted(program, Resize("x", 0, 2)) is None
     assert fit_rewrites(program, []).fits == ()
 
 
-def test_sizes_that_depend_on_elements_are_taken_for_all_of_them() -> None:
+def test_data_dependent_size_is_taken_for_all_elements() -> None:
     program = listing(
         {"x": recipe(6)},
         f"m = {ATEN}.gt.Scalar(x, 0)",
@@ -579,7 +581,7 @@ def test_sizes_that_depend_on_elements_are_taken_for_all_of_them() -> None:
     assert fitted(program, Resize("x", 0, 2)) == Rewrite((Resize("x", 0, 2),))
 
 
-def test_hundreds_of_rewrites_take_a_second() -> None:
+def test_many_rewrites_fit_in_one_call() -> None:
     lines = [f"v0 = {ATEN}.relu.default(x)"]
     lines += [f"v{i} = {ATEN}.add.Tensor(v{i - 1}, {i})" for i in range(1, 19)]
     lines += [f"y = {ATEN}.view.default(v18, [24, 32])", "return (y,)"]
@@ -598,7 +600,7 @@ def with_runs(
     return InputOrWeight(name, "input", runs, tuple(enumerate(dims)))
 
 
-def test_what_fails_outside_of_its_range_may_stay_outside() -> None:
+def test_failing_size_out_of_range_may_stay_out_of_range() -> None:
     x = with_runs("x", recipe(6, 16), recipe(20, 16), "N")
     lines = f"y = {ATEN}.abs.default(x)", "return (y,)"
     program = listing({"x": x}, *lines, dims=[Dim("N", 2, 16)])
@@ -611,7 +613,7 @@ def test_what_fails_outside_of_its_range_may_stay_outside() -> None:
     assert fitted(program, outside) is None
 
 
-def test_indices_that_point_outside_may_go_on_to() -> None:
+def test_out_of_bounds_indices_may_stay_out_of_bounds() -> None:
     ids = with_runs(
         "ids",
         recipe(4, 3, dtype="int64", fill=Seeded("randint", 0, 40)),
@@ -657,13 +659,13 @@ SQUEEZED: dict[str, tuple[PrintedProgram, Squeeze, str]] = {
 
 
 @pytest.mark.parametrize("name", SQUEEZED)
-def test_dims_that_are_left_are_named_anew(name: str) -> None:
+def test_dim_arguments_are_renumbered_after_a_squeeze(name: str) -> None:
     program, squeeze, left = SQUEEZED[name]
     [line], _ = fitted_lines(program, squeeze)
     assert line.endswith((left, f"{left})"))
 
 
-def test_dims_are_named_anew_all_the_way_down() -> None:
+def test_dim_arguments_are_renumbered_in_all_later_statements() -> None:
     program = listing(
         {"x": recipe(1, 2, 3), "y": recipe(1, 3, 5)},
         f"a = {ATEN}.transpose.int(x, 1, 2)",
@@ -683,7 +685,7 @@ def test_dims_are_named_anew_all_the_way_down() -> None:
     assert fitted(bmm, Squeeze("x", 0)) is None
 
 
-def test_the_values_of_a_part_are_told_where_they_are_few() -> None:
+def test_few_saved_values_of_a_part_are_spelled_out() -> None:
     values = torch.arange(200.0).reshape(10, 20)
     cut = recipe(5, 20, fill=Saved("x"))
     program = listing({"x": cut}, f"y = {ATEN}.relu.default(x)", "return (y,)")

@@ -53,7 +53,7 @@ def smaller(program: PrintedProgram) -> Iterator[Change]:
 
 
 @pytest.mark.parametrize("name", sorted(ZOO))
-def test_what_fits_is_a_program(name: str) -> None:
+def test_fitted_rewrites_build_and_run(name: str) -> None:
     program, skeleton, values = loaded(name)
     built = rebuild(
         program, Candidate.from_skeleton(skeleton, Outputs.ORIGINAL), values
@@ -71,7 +71,7 @@ def test_what_fits_is_a_program(name: str) -> None:
             run_eager(made.exported, inputs, seed=SEED)
 
 
-def test_the_worker_answers_by_what_is_saved(tmp_path: Path) -> None:
+def test_worker_fits_rewrites_with_saved_values(tmp_path: Path) -> None:
     x = torch.randn(4)
     table = torch.export.export(Table(), (x,))
     torch.export.save(table, tmp_path / "model.pt2")

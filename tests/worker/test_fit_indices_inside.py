@@ -81,7 +81,7 @@ def row_by_row() -> PrintedProgram:
 
 
 @pytest.mark.parametrize("make", [in_a_branch, in_a_loop, row_by_row])
-def test_indices_that_a_block_reads_stay_inside(make: object) -> None:
+def test_indices_read_in_a_block_stay_in_bounds(make: object) -> None:
     assert callable(make)
     program = make()
     smaller = Resize("w", 0, 3)
@@ -93,7 +93,7 @@ def test_indices_that_a_block_reads_stay_inside(make: object) -> None:
     assert fitted(program, *inside) is not None
 
 
-def test_operands_of_blocks_are_told_by_name() -> None:
+def test_operands_of_blocks_are_listed_by_name() -> None:
     assert list_block_operands("torch.cond(p, self.yes, self.no, (x, 3, self.w))") == (
         *("x", "", "self.w"),
     )

@@ -65,7 +65,7 @@ def bags() -> PrintedProgram:
 
 @pytest.mark.parametrize("make", [segments, repeated, bags])
 @pytest.mark.parametrize("size", [1, 2, 3])
-def test_lengths_follow_what_they_are_lengths_of(make: object, size: int) -> None:
+def test_lengths_follow_the_resized_input(make: object, size: int) -> None:
     assert callable(make)
     smaller = fitted(make(), Resize("x", 0, size))
     assert smaller is not None
@@ -73,14 +73,14 @@ def test_lengths_follow_what_they_are_lengths_of(make: object, size: int) -> Non
 
 
 @pytest.mark.parametrize("make", [segments, repeated, bags])
-def test_what_has_lengths_can_be_as_small_as_can_be(make: object) -> None:
+def test_input_and_lengths_can_both_be_resized_to_one(make: object) -> None:
     assert callable(make)
     smaller = fitted(make(), Resize("x", 0, 1), Resize("n", 0, 1))
     assert smaller is not None
     assert [given.recipe().shape[0] for given in smaller.inputs] == [1, 1]
 
 
-def test_rows_follow_lengths_that_are_asked_for() -> None:
+def test_rows_follow_requested_lengths() -> None:
     ones = fitted(segments(), Refill("n", Constant(1)))
     assert ones is not None
     assert ones.find("x").recipe().shape == (4, 6)
@@ -89,7 +89,7 @@ def test_rows_follow_lengths_that_are_asked_for() -> None:
     assert fewer.find("x").recipe().shape == (4, 6)
 
 
-def test_a_count_that_is_written_down_follows_what_is_counted() -> None:
+def test_literal_output_size_follows_the_repeat_counts() -> None:
     program = repeated()
     ones = fitted(program, Refill("n", Constant(1)))
     assert ones is not None
@@ -98,7 +98,7 @@ def test_a_count_that_is_written_down_follows_what_is_counted() -> None:
     assert fitted(program, Write(MAIN, "a", 1, "12"), Refill("n", Counted())) is None
 
 
-def test_total_that_a_small_kind_of_number_cannot_hold_is_none_of_its_lengths() -> None:
+def test_int8_inputs_are_resized_with_a_total_beyond_int8() -> None:
     """768 elements, counted in numbers of up to 127."""
     held = {
         "x": recipe(1, 32, dtype="int8", fill=Constant(0)),
@@ -115,12 +115,12 @@ def test_lengths_that_eager_refuses_do_not_fit(fill: Initializer) -> None:
     assert fitted(segments(), Refill("n", fill)) is None
 
 
-def test_offsets_begin_where_eager_has_them_begin() -> None:
+def test_offsets_must_begin_at_zero() -> None:
     assert fitted(bags(), Refill("n", Constant(1))) is None
     assert fitted(bags(), Refill("n", Counted())) is not None
 
 
-def test_what_eager_refuses_as_it_is_does_not_hinder() -> None:
+def test_lengths_already_refused_by_eager_do_not_prevent_a_resize() -> None:
     program = segments()
     wrong = program.with_given(program.find("n").with_recipe(RUN, numbers(4, 9, 2, 99)))
     assert fit_rewrites(wrong, [Rewrite((Resize("x", 1, 1),))]).fits[0] is not None
@@ -129,7 +129,7 @@ def test_what_eager_refuses_as_it_is_does_not_hinder() -> None:
 RUN = next(iter(dict(segments().find("x").recipes)))
 
 
-def test_totals_beyond_a_dtype_are_no_lengths_of_it() -> None:
+def test_total_beyond_a_dtype_is_no_length_in_that_dtype() -> None:
     """A product of int8 matrices has 768 elements; none of them is a length of 768."""
     held = {
         "x": recipe(1, 32, dtype="int8", fill=Constant(0)),
@@ -140,7 +140,7 @@ def test_totals_beyond_a_dtype_are_no_lengths_of_it() -> None:
     assert fitted(program, Resize("x", 1, 7)) is not None
 
 
-def test_what_is_drawn_is_not_known() -> None:
+def test_random_lengths_do_not_prevent_a_resize() -> None:
     """Its numbers follow from what else is drawn."""
     drawn = recipe(4, dtype="int64", fill=Seeded("randint", 1, 9))
     program = repeated()
@@ -172,7 +172,7 @@ def taken_apart() -> PrintedProgram:
 
 
 @pytest.mark.parametrize("size", [3, 4, 5, 11])
-def test_numbers_read_off_a_tensor_are_lengths_too(size: int) -> None:
+def test_numbers_read_from_a_tensor_follow_as_lengths(size: int) -> None:
     smaller = fitted(taken_apart(), Resize("x", 0, size))
     assert smaller is not None
     held = run_numbers(smaller)
@@ -206,24 +206,24 @@ MARKED = Sparse(0, tuple((place, 1) for place in (0, 3, 6, 9)))
 
 
 @pytest.mark.parametrize("size", [1, 2, 5])
-def test_what_is_counted_shrinks_with_what_it_is_counted_in(size: int) -> None:
+def test_nonzero_count_shrinks_with_the_resized_inputs(size: int) -> None:
     program = counted(MARKED, "int64")
     assert fitted(program, Resize("x", 0, size), Resize("m", 0, size)) is not None
 
 
-def test_a_count_that_is_known_must_be_what_is_asserted() -> None:
+def test_known_count_must_satisfy_its_assertion() -> None:
     program = counted(MARKED, "int64")
     assert fitted(program, Refill("m", Constant(1))) is None
     assert fitted(program, Refill("m", Constant(1)), Resize("m", 0, 4)) is not None
 
 
-def test_nothing_is_asserted_of_a_count_that_is_not_known() -> None:
+def test_unknown_count_is_not_checked_against_its_assertion() -> None:
     """As if all elements counted: of these there are more than four."""
     program = counted(Sparse(-1.0, ((0, 1.0), (7, 2.0))), "float32")
     assert fitted(program, Resize("x", 1, 1)) is not None
 
 
-def test_numbers_that_are_written_are_not_known() -> None:
+def test_offsets_written_in_place_are_unknown() -> None:
     """They are others where they are read: 0, 4 and 8 here."""
     words = recipe(10, dtype="int64", fill=Constant(0))
     program = listing(

@@ -44,7 +44,7 @@ def with_object() -> PrintedProgram:
 OBJECT = TensorSpec((), "", Opaque("script_object('q', b'')"))
 
 
-def of(program: PrintedProgram) -> dict[str, object]:
+def fit_each_kind(program: PrintedProgram) -> dict[str, object]:
     asked = {
         "values": Rewrite((ONES,)),
         "sizes": Rewrite((Resize("x", 0, 1),)),
@@ -56,23 +56,23 @@ def of(program: PrintedProgram) -> dict[str, object]:
     return {**dict(zip(asked, told.fits, strict=True)), "misfit": told.misfit}
 
 
-def test_values_of_what_has_no_fake_kernel_can_be_others(without_fake: str) -> None:
+def test_values_can_change_without_a_fake_kernel(without_fake: str) -> None:
     lines = [f"y = {without_fake}(x)", "return (y,)"]
-    told = of(listing({"x": recipe(4, 6)}, *lines))
+    told = fit_each_kind(listing({"x": recipe(4, 6)}, *lines))
     assert told["values"] == told["in part"] == Rewrite((ONES,))
     assert told["sizes"] is told["arguments"] is told["no such values"] is None
     assert "unseen.twice" in str(told["misfit"])
 
 
-def test_values_beside_a_script_object_can_be_others() -> None:
-    told = of(with_object())
+def test_values_can_change_in_a_program_with_a_script_object() -> None:
+    told = fit_each_kind(with_object())
     assert told["values"] == told["in part"] == Rewrite((ONES,))
     assert told["sizes"] is told["arguments"] is None
     assert "script_object" in str(told["misfit"])
 
 
-def test_what_fake_tensors_run_has_no_misfit() -> None:
+def test_program_that_fake_tensors_run_has_no_misfit() -> None:
     lines = ["y = torch.ops.aten.relu.default(x)", "return (y,)"]
-    told = of(listing({"x": recipe(4, 6)}, *lines))
+    told = fit_each_kind(listing({"x": recipe(4, 6)}, *lines))
     assert told["misfit"] == ""
     assert told["sizes"] is not None

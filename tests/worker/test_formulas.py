@@ -145,7 +145,7 @@ def watched() -> Iterator[list[str]]:
 
 @settings(max_examples=SAME, deadline=None, suppress_health_check=list(HealthCheck))
 @given(written)
-def test_what_export_writes_is_read_as_torch_reads_it(text: str) -> None:
+def test_exported_size_is_read_as_torch_reads_it(text: str) -> None:
     try:
         ours = build_size(text)
     except NotASize as error:
@@ -165,7 +165,7 @@ def test_what_export_writes_is_read_as_torch_reads_it(text: str) -> None:
     max_examples=GENERATED, deadline=None, suppress_health_check=list(HealthCheck)
 )
 @given(mutated())
-def test_nothing_that_is_not_written_by_export_is_run(text: str) -> None:
+def test_mutated_size_runs_no_code(text: str) -> None:
     build_size(
         "Add(Mul(Integer(2), Symbol('s0')), Integer(1))"
     )  # what SymPy imports late
@@ -180,7 +180,7 @@ def test_nothing_that_is_not_written_by_export_is_run(text: str) -> None:
 
 @settings(max_examples=SAME, deadline=None, suppress_health_check=list(HealthCheck))
 @given(mutated())
-def test_guards_are_taken_apart_and_not_run(text: str) -> None:
+def test_mutated_guard_runs_no_code(text: str) -> None:
     with watched() as ran:
         try:
             again = rewrite_guard(text)
@@ -233,7 +233,7 @@ SUM = f"Add({SYMBOLS})"
         "Integer(" + "9" * 9000 + ")",
     ],
 )
-def test_what_export_does_not_write_is_no_size(text: str) -> None:
+def test_text_that_export_does_not_write_is_no_size(text: str) -> None:
     with pytest.raises(NotASize):
         build_size(text)
 

@@ -29,7 +29,7 @@ def is_dynamic(program: Program) -> bool:
     return any(not str(size).isdigit() for size in x.meta["val"].shape)
 
 
-def test_size_computed_from_a_symbol_that_no_input_has(tmp_path: Path) -> None:
+def test_program_with_computed_dims_is_functionalised(tmp_path: Path) -> None:
     program = loaded(export("computed_dims"), tmp_path)
     assert "aten.mul_.Tensor" not in targets(program)
     assert is_dynamic(program)
@@ -47,7 +47,7 @@ def test_symbol_that_occurs_only_in_expressions_gets_its_value(tmp_path: Path) -
         assert size.shape_env.backed_var_to_val[symbol] == 6
 
 
-def test_form_with_fewer_dynamic_dims_is_not_taken(tmp_path: Path) -> None:
+def test_functional_form_with_fewer_dynamic_dims_is_rejected(tmp_path: Path) -> None:
     # With torch 2.13 a write into one result of unbind fixes the other dims.
     exported = torch.export.export(
         Fixing(), (torch.randn(3, 5),), dynamic_shapes=({1: Dim("t")},)

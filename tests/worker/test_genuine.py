@@ -62,7 +62,9 @@ class Chosen(torch.nn.Module):
 
 
 @pytest.mark.parametrize("part", ["inputs", "input_specs"])
-def test_text_that_would_end_in_code_is_refused(part: str, tmp_path: Path) -> None:
+def test_input_text_that_would_become_code_is_refused(
+    part: str, tmp_path: Path
+) -> None:
     exported = torch.export.export(Chosen(), (torch.ones(3), "plain"))
     buffer = io.BytesIO()
     torch.export.save(exported, buffer)
@@ -86,7 +88,7 @@ class Wide(torch.nn.Module):
         return torch.cat(x)
 
 
-def test_a_long_sum_of_sizes_is_read(tmp_path: Path) -> None:
+def test_long_sum_of_sizes_is_read(tmp_path: Path) -> None:
     given = [torch.ones(n + 2) for n in range(COUNT)]
     shapes = {"x": [{0: Dim.AUTO} for _ in given]}
     path = str(tmp_path / "program.pt2")
@@ -96,7 +98,9 @@ def test_a_long_sum_of_sizes_is_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("count", "reason"), [(300, ""), (2000, "too long")])
-def test_a_name_may_be_long(count: int, reason: str, tmp_path: Path) -> None:
+def test_module_name_may_be_long_up_to_a_limit(
+    count: int, reason: str, tmp_path: Path
+) -> None:
     module = torch.nn.Module()
     module.add_module("n" * count, torch.nn.Linear(2, 2))
     module.forward = lambda x: module.get_submodule("n" * count)(x)

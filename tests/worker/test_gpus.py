@@ -42,7 +42,7 @@ def _smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Pat
     return write
 
 
-def test_gpu_is_described_by_what_nvidia_smi_says(smi: Callable[[str], Path]) -> None:
+def test_gpu_is_described_by_nvidia_smi_output(smi: Callable[[str], Path]) -> None:
     log = smi(f"echo '{H100}'")
     assert gpu_properties(0) == {
         "GPU": "NVIDIA H100 80GB HBM3",
@@ -58,7 +58,7 @@ def test_gpu_is_described_by_what_nvidia_smi_says(smi: Callable[[str], Path]) ->
     ("visible", "index", "name"),
     [("4,6", 1, "6"), ("GPU-8932f937, GPU-1", 0, "GPU-8932f937"), ("4,6", 0, "4")],
 )
-def test_gpu_is_that_which_is_visible(
+def test_gpu_index_is_resolved_by_cuda_visible_devices(
     smi: Callable[[str], Path],
     monkeypatch: pytest.MonkeyPatch,
     visible: str,
@@ -74,12 +74,14 @@ def test_gpu_is_that_which_is_visible(
 
 
 @pytest.mark.parametrize("does", ["exit 9", "echo 'No devices were found'", "echo"])
-def test_what_is_not_told_is_left_out(smi: Callable[[str], Path], does: str) -> None:
+def test_gpu_properties_are_empty_without_nvidia_smi_output(
+    smi: Callable[[str], Path], does: str
+) -> None:
     smi(does)
     assert gpu_properties(0) == {}
 
 
-def test_fact_that_a_driver_does_not_support_is_left_out(
+def test_property_unsupported_by_the_driver_is_left_out(
     smi: Callable[[str], Path],
 ) -> None:
     smi("echo 'NVIDIA T4, [N/A], [Insufficient Permissions], 470.1'")
@@ -91,7 +93,7 @@ def counted(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
 
 
-def test_server_sees_the_first_of_its_gpus_and_forks_one_each(
+def test_server_sees_its_first_gpu_and_each_fork_its_own(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     # What settles in a fork is the worker's: it takes the name that it is told.
@@ -110,7 +112,7 @@ def test_server_sees_the_first_of_its_gpus_and_forks_one_each(
 @pytest.mark.parametrize(
     ("count", "said"), [(0, "there is no CUDA device"), (2, "there are 2 CUDA devices")]
 )
-def test_gpus_that_are_not_there_are_refused(
+def test_missing_gpus_are_refused(
     monkeypatch: pytest.MonkeyPatch, count: int, said: str
 ) -> None:
     monkeypatch.setenv(VISIBLE, "before")

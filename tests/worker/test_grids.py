@@ -5,13 +5,13 @@ from __future__ import annotations
 from shrinkfx.worker.interpreter.emulation.grids import MAX_PROGRAMS, choose_programs
 
 
-def test_small_grid_is_run_whole() -> None:
+def test_small_grid_is_run_completely() -> None:
     chosen, some = choose_programs((3, 2, 1), [64])
     assert list(chosen) == [(x, y, 0) for x in range(3) for y in range(2)]
     assert some == ""
 
 
-def test_large_grid_shows_its_ends_and_where_an_index_wraps() -> None:
+def test_large_grid_sample_includes_ends_and_index_wraps() -> None:
     count = (1 << 33) // 1024
     chosen, some = choose_programs((count, 1, 1), [1024])
     found = {x for x, _, _ in chosen}
@@ -21,7 +21,7 @@ def test_large_grid_shows_its_ends_and_where_an_index_wraps() -> None:
     assert len(found) < MAX_PROGRAMS
 
 
-def test_large_grid_is_sampled_in_the_same_way_twice_and_along_each_axis() -> None:
+def test_large_grid_sample_is_deterministic_and_covers_each_axis() -> None:
     grid = (500, 300, 2)
     chosen = list(choose_programs(grid, [])[0])
     assert chosen == list(choose_programs(grid, [])[0])

@@ -52,7 +52,7 @@ class Sine(nn.Module):
         return torch.sin(x)
 
 
-def test_stem_knows_nothing_of_preloads_or_the_program(
+def test_zygote_has_no_state_of_preloads_or_the_program(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in os.environ:

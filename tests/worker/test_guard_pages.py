@@ -73,7 +73,9 @@ def works(*arguments: object, **named: object) -> None:
 
 @pytest.mark.parametrize("size", [1, 3, 100, 4096, 4097, 1_000_003])
 @pytest.mark.parametrize("write", ["", " = 7"], ids=["read", "write"])
-def test_one_byte_past_the_end_faults(library: str, size: int, write: str) -> None:
+def test_access_one_byte_past_the_end_faults(
+    library: str, size: int, write: str
+) -> None:
     code = f"a = bytes_of(tensor({size}), {size + 1})\na[{size - 1}] = 1\na[{size}]"
     done = python(library, code + write)
     assert done.returncode == -signal.SIGSEGV
@@ -86,7 +88,9 @@ def test_one_byte_past_the_end_faults(library: str, size: int, write: str) -> No
 
 
 @pytest.mark.parametrize("asks", [True, False])
-def test_code_that_strays_is_told_where_that_is_asked(library: str, asks: bool) -> None:
+def test_out_of_bounds_code_address_is_reported_if_requested(
+    library: str, asks: bool
+) -> None:
     """``strlen`` reads from an address that is no tensor's."""
     ask = "c.shrinkfx_tell_code()" if asks else ""
     done = python(library, f"{ask}\nc.shrinkfx_guard(1)\nc.strlen(ctypes.c_void_p(8))")
@@ -98,14 +102,14 @@ def test_code_that_strays_is_told_where_that_is_asked(library: str, asks: bool) 
 
 
 @pytest.mark.parametrize("size", [1, 100, 4096, 1_000_003])
-def test_one_byte_before_the_start_faults(library: str, size: int) -> None:
+def test_access_one_byte_before_the_start_faults(library: str, size: int) -> None:
     code = f"block = tensor({size})\nbytes_of(block, 1)[0]\nbytes_of(block - 1, 1)[0]"
     done = python(library, code, Guard.BEFORE)
     assert done.returncode == -signal.SIGSEGV
     assert f"1 byte before the start of a tensor of {size} bytes" in done.stderr
 
 
-def test_far_overrun_faults_too(library: str) -> None:
+def test_far_overrun_faults(library: str) -> None:
     code = "a, b = tensor(1 << 20), tensor(64)\nbytes_of(a + (3 << 19), 1)[0]"
     done = python(library, code)
     assert done.returncode == -signal.SIGSEGV
@@ -113,7 +117,7 @@ def test_far_overrun_faults_too(library: str) -> None:
 
 
 @pytest.mark.parametrize("side", [Guard.AFTER, Guard.BEFORE])
-def test_memory_is_poisoned_and_can_be_used(library: str, side: Guard) -> None:
+def test_guarded_memory_is_poisoned_and_usable(library: str, side: Guard) -> None:
     code = """
 for size in (1, 64, 5000, 1 << 20):
     block = tensor(size)
@@ -129,7 +133,7 @@ for size in (1, 64, 5000, 1 << 20):
     ("side", "offset", "said"),
     [(Guard.AFTER, -1, "before the start"), (Guard.BEFORE, 100, "past the end")],
 )
-def test_write_on_the_open_side_shows_when_freed(
+def test_write_on_the_unguarded_side_aborts_on_free(
     library: str, side: Guard, offset: int, said: str
 ) -> None:
     code = f"a = tensor(100)\nbytes_of(a + {offset}, 1)[0] = 1\nc.free(a)"
@@ -138,21 +142,21 @@ def test_write_on_the_open_side_shows_when_freed(
     assert f"written {said} of a tensor" in done.stderr
 
 
-def test_freed_memory_faults(library: str) -> None:
+def test_access_to_freed_memory_faults(library: str) -> None:
     done = python(library, "a = tensor(100)\nc.free(a)\nbytes_of(a, 1)[0]")
     assert done.returncode == -signal.SIGSEGV
     assert "one that was freed" in done.stderr
 
 
 @pytest.mark.parametrize("offset", [0, 64])
-def test_wrong_free_aborts(library: str, offset: int) -> None:
+def test_double_or_invalid_free_aborts(library: str, offset: int) -> None:
     freed = "c.free(a)" if offset == 0 else ""
     done = python(library, f"a = tensor(100)\n{freed}\nc.free(a + {offset})")
     assert done.returncode == -signal.SIGABRT
     assert "double free or corruption" in done.stderr
 
 
-def test_memory_of_many_blocks_is_given_back(library: str) -> None:
+def test_memory_of_freed_blocks_is_released(library: str) -> None:
     code = """
 start = resident_mib()
 for number in range(100_000):
@@ -167,7 +171,7 @@ assert len(open("/proc/self/maps").readlines()) < 200
     works(library, code)
 
 
-def test_addresses_come_again_and_leave_live_blocks_alone(library: str) -> None:
+def test_freed_addresses_are_reused_without_touching_live_blocks(library: str) -> None:
     code = """
 held = [tensor(100 + number) for number in range(50)]
 for number, block in enumerate(held):
@@ -234,9 +238,7 @@ int main() {
 """
 
 
-def test_threads_and_forks_do_not_disturb_each_other(
-    library: str, tmp_path: Path
-) -> None:
+def test_allocator_is_safe_with_threads_and_forks(library: str, tmp_path: Path) -> None:
     source, program = tmp_path / "threads.cpp", tmp_path / "threads"
     source.write_text(THREADS)
     compiler = os.environ.get("CXX", "g++")
@@ -250,7 +252,7 @@ def test_threads_and_forks_do_not_disturb_each_other(
     assert (done.returncode, done.stdout) == (0, b"done\n"), done.stderr
 
 
-def test_realloc_and_usable_size_know_whose_a_block_is(library: str) -> None:
+def test_realloc_and_usable_size_handle_guarded_and_plain_blocks(library: str) -> None:
     code = """
 block = tensor(100)
 ctypes.memset(block, 7, 100)
@@ -268,7 +270,7 @@ c.free(None)
     works(library, code)
 
 
-def test_only_what_is_aligned_as_a_tensor_is_guarded(library: str) -> None:
+def test_only_tensor_aligned_allocations_are_guarded(library: str) -> None:
     code = """
 usual = tensor(100, alignment=128)
 assert (usual + 100) % 4096
@@ -280,19 +282,19 @@ c.free(usual)
     works(library, code)
 
 
-def test_only_the_library_of_tensors_is_guarded(library: str) -> None:
+def test_only_allocations_by_the_tensor_library_are_guarded(library: str) -> None:
     code = "assert (tensor(100) + 100) % 4096 == 0"
     works(library, code, environment={"SHRINKFX_GUARD_CALLER": "ffi"})
     code = "assert (tensor(100) + 100) % 4096"
     works(library, code, environment={"SHRINKFX_GUARD_CALLER": "libc10.so"})
 
 
-def test_grain_keeps_an_alignment(library: str) -> None:
+def test_grain_sets_the_alignment_of_blocks(library: str) -> None:
     code = "assert tensor(100) % 64 == 0\nassert tensor(1) % 64 == 0"
     works(library, code, environment={"SHRINKFX_GUARD_GRAIN": "64"})
 
 
-def test_other_programs_start_without_it(library: str) -> None:
+def test_guard_library_is_removed_from_ld_preload(library: str) -> None:
     code = "assert 'LD_PRELOAD' not in os.environ, os.environ['LD_PRELOAD']"
     works(library, code)
     code = "assert os.environ['LD_PRELOAD'] == 'libm.so.6'"
@@ -316,7 +318,7 @@ def test_build_keeps_a_library_for_each_compiler(
 
 
 @pytest.mark.parametrize("compiler", ["no-such-compiler", "false"])
-def test_build_says_why_it_cannot(
+def test_failed_build_gives_a_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compiler: str
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
@@ -325,7 +327,7 @@ def test_build_says_why_it_cannot(
         guard_pages.build()
 
 
-def test_lines_of_threads_that_fault_at_once_are_whole(library: str) -> None:
+def test_messages_of_simultaneous_faults_are_not_interleaved(library: str) -> None:
     """Threads wait for each other, and then read past the ends of their tensors."""
     code = """
 import threading

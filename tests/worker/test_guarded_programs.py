@@ -114,7 +114,7 @@ class Lookup(torch.nn.Module):
     [pytest.param((Lookup(), torch.arange(70.0, 134.0), torch.arange(64.0)), id="")],
     indirect=True,
 )
-def test_underrun_fails_on_the_pass_that_guards_what_precedes(
+def test_underrun_fails_with_guard_pages_before_tensors(
     compiler: CheckClient,
 ) -> None:
     """Eager refuses such an index; compiled code counts from the end, once."""
@@ -135,7 +135,7 @@ def test_underrun_fails_on_the_pass_that_guards_what_precedes(
     indirect=True,
 )
 @pytest.mark.parametrize("side", [Guard.AFTER, Guard.BEFORE])
-def test_healthy_program_passes_beside_guard_pages(
+def test_healthy_program_passes_with_guard_pages(
     compiler: CheckClient, side: Guard
 ) -> None:
     ending = compiler.with_options(guard_pages=side).ask(CheckOriginal())

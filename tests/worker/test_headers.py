@@ -30,7 +30,7 @@ class Precompiler:
         return str(path)
 
 
-def test_header_is_looked_for_once(tmp_path: Path) -> None:
+def test_header_is_precompiled_once_per_instruction_set(tmp_path: Path) -> None:
     stock = Precompiler(tmp_path)
     names = [
         cache_header_names(stock, tmp_path)("cpu.h", "-O1", vec_isa=isa)
@@ -40,7 +40,7 @@ def test_header_is_looked_for_once(tmp_path: Path) -> None:
     assert names[0] == names[1] == names[3] != names[2]
 
 
-def test_header_is_looked_for_again_with_other_flags(tmp_path: Path) -> None:
+def test_header_is_precompiled_separately_for_other_flags(tmp_path: Path) -> None:
     stock = Precompiler(tmp_path)
     find = cache_header_names(stock, tmp_path)
     assert find("cpu.h", "-g") != find("cpu.h", "-g1") != find("prefix.h", "-g1")
@@ -49,7 +49,7 @@ def test_header_is_looked_for_again_with_other_flags(tmp_path: Path) -> None:
     assert stock.asked == 4
 
 
-def test_header_is_of_the_level_that_reads_it_whatever_the_server_has_met(
+def test_header_matches_the_current_optimization_level(
     tmp_path: Path,
 ) -> None:
     """AOTInductor reads the level off its options, and forgets that it may change."""
@@ -60,7 +60,7 @@ def test_header_is_of_the_level_that_reads_it_whatever_the_server_has_met(
     assert own != of_server
 
 
-def test_header_is_compiled_again_if_it_is_gone(tmp_path: Path) -> None:
+def test_missing_header_is_precompiled_again(tmp_path: Path) -> None:
     stock = Precompiler(tmp_path)
     find = cache_header_names(stock, tmp_path)
     first = find("cpu.h", "-g")
@@ -69,7 +69,7 @@ def test_header_is_compiled_again_if_it_is_gone(tmp_path: Path) -> None:
     assert stock.asked == 2
 
 
-def test_of_a_cache_only_what_is_written_in_one_step_is_shared(
+def test_only_atomically_written_cache_folders_are_shared(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two that compile one program at once would pack each other's half of it."""

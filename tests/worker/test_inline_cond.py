@@ -68,7 +68,7 @@ def targets(program: Program) -> list[str]:
     return [skeleton.node(name).target for name in skeleton.operators]
 
 
-def test_branches_that_are_taken_stand_in_line_at_any_depth(tmp_path: Path) -> None:
+def test_taken_branches_are_inlined_at_any_depth(tmp_path: Path) -> None:
     program = program_of(tmp_path, Nested(), torch.randn(3, 4))
     opened = inline_conds(program, tmp_path / "opened")
     wanted = ["sigmoid", "exp", "mul", "mul", "mul", "add"]
@@ -79,7 +79,7 @@ def test_branches_that_are_taken_stand_in_line_at_any_depth(tmp_path: Path) -> N
         torch.testing.assert_close(found, expected, rtol=0, atol=0)
 
 
-def test_what_is_inside_a_branch_can_be_cut(tmp_path: Path) -> None:
+def test_operators_of_an_inlined_branch_can_be_cut(tmp_path: Path) -> None:
     program = program_of(tmp_path, Nested(), torch.randn(3, 4))
     opened = inline_conds(program, tmp_path / "opened")
     values = EagerValues(tmp_path / "opened", opened)
@@ -96,7 +96,7 @@ def test_what_is_inside_a_branch_can_be_cut(tmp_path: Path) -> None:
     assert built.failing.args[0].shape == (3, 4)
 
 
-def test_cond_stays_where_runs_take_different_branches(tmp_path: Path) -> None:
+def test_cond_is_kept_if_runs_take_different_branches(tmp_path: Path) -> None:
     other = torch.full((3, 4), -100.0)
     program = program_of(tmp_path, Nested(), torch.randn(3, 4), other)
     assert find_taken_branches(program) == {}
@@ -110,19 +110,19 @@ class FailsAtLast(nn.Module):
         return y.abs().index_select(0, x[:, 0].abs().long() + 100)
 
 
-def test_branches_are_known_where_eager_fails_after_them(tmp_path: Path) -> None:
+def test_taken_branch_is_known_if_eager_fails_later(tmp_path: Path) -> None:
     program = program_of(tmp_path, FailsAtLast(), torch.ones(3, 4))
     assert find_taken_branches(program) == {"cond": True}
 
 
-def test_which_branches_were_taken_is_found_once(tmp_path: Path) -> None:
+def test_taken_branches_are_cached_in_a_file(tmp_path: Path) -> None:
     program = program_of(tmp_path, Nested(), torch.randn(3, 4))
     inline_conds(program, tmp_path)
     (tmp_path / "taken.json").write_text('{"cond": false}')
     assert "aten.tanh.default" in targets(inline_conds(program, tmp_path))
 
 
-def test_worker_cuts_from_the_form_that_was_described(tmp_path: Path) -> None:
+def test_worker_cuts_from_the_described_graph_form(tmp_path: Path) -> None:
     program = program_of(tmp_path, Nested(), torch.randn(3, 4))
     setup = Setup(str(tmp_path), model=str(tmp_path / "model.pt2"))
     worker = Worker(setup, 1, program)

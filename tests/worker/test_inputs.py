@@ -58,7 +58,7 @@ def rows(example: Tensor) -> Program:
     return program(lambda x: x + x[:1], [example], {0: N})
 
 
-def test_space_holds_ranges_derived_dims_and_shared_ones() -> None:
+def test_space_has_ranges_derived_dims_and_shared_dims() -> None:
     args = [torch.ones(5), torch.ones(11, 3), torch.ones(5)]
     found = space(
         program(
@@ -77,14 +77,14 @@ def test_space_holds_ranges_derived_dims_and_shared_ones() -> None:
     assert found.elements((10,)) == 63
 
 
-def test_space_knows_a_symbol_by_its_derived_dim_alone() -> None:
+def test_space_infers_a_symbol_from_its_derived_dim() -> None:
     where = program(lambda a: a.view(-1, 4) + 1, [torch.ones(20)], {0: 4 * N})
     (symbol,) = space(where).symbols
     assert (symbol.low, symbol.high, symbol.exported) == (2, 64, 5)
     assert only(where, 9).shape == (36,)
 
 
-def test_space_holds_conditions_that_only_guards_tell() -> None:
+def test_space_has_conditions_found_only_in_guards() -> None:
     found = space(
         program(lambda a: a.view(-1, 4) + 1, [torch.ones(20)], {0: Dim.DYNAMIC})
     )
@@ -93,7 +93,7 @@ def test_space_holds_conditions_that_only_guards_tell() -> None:
     assert found.symbols[0].high is None
 
 
-def test_space_of_a_number_is_free_too() -> None:
+def test_space_includes_dynamic_number_inputs() -> None:
     where = program(
         lambda a, n: a[:, :1] * n, [torch.ones(5, 2), 3], {0: N}, Dim.DYNAMIC
     )
@@ -109,7 +109,7 @@ def test_program_without_dynamic_dims_has_no_free_sizes() -> None:
     assert space(program(lambda a: a + 1, [torch.ones(5)], None)).symbols == ()
 
 
-def test_same_sizes_and_seed_give_the_same_values_and_others_others() -> None:
+def test_generated_inputs_are_determined_by_sizes_and_seed() -> None:
     where = rows(torch.randn(5, 3))
     one, again = only(where, 9), only(where, 9)
     assert one.shape == (9, 3)
@@ -118,12 +118,12 @@ def test_same_sizes_and_seed_give_the_same_values_and_others_others() -> None:
     assert not torch.equal(one[:8], only(where, 8))
 
 
-def test_example_itself_is_taken_at_its_own_sizes() -> None:
+def test_example_input_is_used_at_its_own_sizes() -> None:
     example = torch.randn(5, 3)
     assert torch.equal(only(rows(example), 5), example)
 
 
-def test_numbers_stay_within_the_range_of_the_example() -> None:
+def test_generated_values_stay_in_the_range_of_the_example() -> None:
     example = torch.rand(5, 3, dtype=torch.bfloat16) + 2
     made = only(rows(example), 60)
     assert made.dtype is torch.bfloat16
@@ -142,14 +142,14 @@ def test_numbers_stay_within_the_range_of_the_example() -> None:
     ],
     ids=["mask", "flags", "bools", "ids", "complex"],
 )
-def test_codes_stay_what_they_are(example: Tensor) -> None:
+def test_generated_codes_are_values_of_the_example(example: Tensor) -> None:
     where = program(lambda x: torch.cat([x, x]), [example], {0: N})
     made = only(where, 60)
     assert made.dtype is example.dtype
     assert set(made.tolist()) == set(example.tolist())
 
 
-def test_index_stays_valid_where_its_dim_grows_shorter() -> None:
+def test_generated_index_stays_in_bounds_of_a_resized_dim() -> None:
     index = torch.tensor([[4, 0, 2], [1, 3, -1]])
     where = program(lambda x, i: x[i], [torch.randn(5), index], {0: N}, None)
     (symbol,) = space(where).symbols
@@ -167,13 +167,13 @@ def test_index_stays_valid_where_its_dim_grows_shorter() -> None:
         assert len(x[i]) == size
 
 
-def test_positions_go_on_counting() -> None:
+def test_generated_positions_continue_counting() -> None:
     example = torch.arange(5).expand(3, 5)
     where = program(lambda x: x + 1, [example], {1: N})
     assert torch.equal(only(where, 8), torch.arange(8).expand(3, 8))
 
 
-def test_offsets_stay_sorted_and_begin_where_they_did() -> None:
+def test_generated_offsets_are_sorted_with_the_same_start() -> None:
     made = only(program(lambda x: x + 1, [torch.tensor([0, 3, 3, 9, 20])], {0: N}), 12)
     assert made[0] == 0
     assert bool((made.diff() >= 0).all())
@@ -189,7 +189,7 @@ def test_offsets_stay_sorted_and_begin_where_they_did() -> None:
     ],
     ids=["transposed", "expanded", "with gaps"],
 )
-def test_memory_is_laid_out_like_the_example(
+def test_generated_input_has_the_stride_pattern_of_the_example(
     example: Tensor, stride: tuple[int, ...]
 ) -> None:
     made = only(rows(example), 9)
@@ -197,12 +197,12 @@ def test_memory_is_laid_out_like_the_example(
     assert made.stride() == stride
 
 
-def test_empty_example_gives_zeros() -> None:
+def test_empty_example_gives_an_empty_input() -> None:
     where = program(lambda x: x + 1, [torch.ones(5, 0)], {0: N})
     assert only(where, 9).shape == (9, 0)
 
 
-def test_inputs_come_from_a_file_of_the_users(tmp_path: Path) -> None:
+def test_inputs_are_made_by_a_user_file(tmp_path: Path) -> None:
     where, file = rows(torch.randn(5, 3)), tmp_path / "own_inputs.py"
     (symbol,) = space(where).symbols
     text = (

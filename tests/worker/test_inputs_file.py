@@ -26,7 +26,9 @@ X = torch.ones(3)
         ((X.numpy()[0],), "holds an array or number of NumPy"),
     ],
 )
-def test_file_of_inputs_is_blamed(tmp_path: Path, data: Any, words: str) -> None:
+def test_unsupported_inputs_are_reported_for_the_inputs_file(
+    tmp_path: Path, data: Any, words: str
+) -> None:
     path = tmp_path / "inputs.pt"
     torch.save(data, path)
     with pytest.raises(LoadError, match=words) as caught:

@@ -84,7 +84,7 @@ def carried(made: PrintedProgram) -> list[Change]:
 @pytest.mark.parametrize(
     "changes", [pytest.param(handed_on, marks=hands_on_inputs), carried]
 )
-def test_a_listing_that_was_cut_is_a_program(changes: object) -> None:
+def test_cut_printed_program_can_be_exported_again(changes: object) -> None:
     _, found = described()
     assert callable(changes)
     made = apply_changes(found.listing, changes(found.listing))
@@ -94,7 +94,7 @@ def test_a_listing_that_was_cut_is_a_program(changes: object) -> None:
     ]
 
 
-def test_one_branch_in_the_place_of_both_is_a_program() -> None:
+def test_cond_with_one_branch_for_both_can_be_exported() -> None:
     """An export has a graph for each all the same."""
     _, found = described()
     name = call(found.listing, "cond")
@@ -127,7 +127,7 @@ class RealFitter:
 
 
 @hands_on_inputs
-def test_a_loop_is_cut_to_what_fails_inside() -> None:
+def test_loop_is_reduced_to_its_failing_operator() -> None:
     _, found = described()
 
     def fails(candidate: Candidate) -> bool:
@@ -165,7 +165,7 @@ def test_a_loop_is_cut_to_what_fails_inside() -> None:
 @pytest.mark.parametrize(
     "name", ["branches", "weights", "in_place", "dynamic", "wrapped"]
 )
-def test_short_names_in_order_of_use_are_the_same_program(name: str) -> None:
+def test_sorting_and_short_names_do_not_change_the_program(name: str) -> None:
     program, skeleton, values = loaded(name)
     built = rebuild(
         program, Candidate.from_skeleton(skeleton, Outputs.ORIGINAL), values

@@ -41,12 +41,12 @@ def can_use(code: str) -> bool:
         return VecAVX2().check_build(code)
 
 
-def test_set_that_can_be_used_is_asked_for_once(compiler: Compiler) -> None:
+def test_usable_instruction_set_is_checked_once(compiler: Compiler) -> None:
     assert [can_use(code) for code in ("exp", "exp", "dot", "exp")] == [True] * 4
     assert compiler.asked == ["exp", "dot"]
 
 
-def test_what_failed_is_asked_again(compiler: Compiler) -> None:
+def test_failed_check_is_repeated(compiler: Compiler) -> None:
     compiler.can = False
     assert not can_use("exp")
     compiler.can = True
@@ -55,7 +55,7 @@ def test_what_failed_is_asked_again(compiler: Compiler) -> None:
 
 
 @pytest.mark.parametrize("variable", ["LD_PRELOAD", "CPLUS_INCLUDE_PATH"])
-def test_what_finds_other_libraries_is_asked_anew(
+def test_check_is_repeated_if_library_paths_change(
     compiler: Compiler, monkeypatch: pytest.MonkeyPatch, variable: str
 ) -> None:
     can_use("exp")
@@ -64,7 +64,9 @@ def test_what_finds_other_libraries_is_asked_anew(
     assert compiler.asked == ["exp", "exp"]
 
 
-def test_another_compiler_is_asked_anew(compiler: Compiler, tmp_path: Path) -> None:
+def test_check_is_repeated_for_another_compiler(
+    compiler: Compiler, tmp_path: Path
+) -> None:
     can_use("exp")
     other = tmp_path / "c++"
     other.write_text('#!/bin/sh\nexec g++ "$@"\n')
@@ -74,7 +76,7 @@ def test_another_compiler_is_asked_anew(compiler: Compiler, tmp_path: Path) -> N
     assert compiler.asked == ["exp", "exp"]
 
 
-def test_what_cannot_be_noted_is_asked_each_time(
+def test_check_is_repeated_if_the_cache_is_unwritable(
     compiler: Compiler, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     full = tmp_path / "file"
@@ -85,7 +87,7 @@ def test_what_cannot_be_noted_is_asked_each_time(
     assert compiler.asked == ["exp", "exp"]
 
 
-def test_inductor_has_its_own_way_back(compiler: Compiler) -> None:
+def test_original_check_is_restored_after_the_context(compiler: Compiler) -> None:
     with cache_instruction_sets():
         VecAVX2().check_build("exp")
     VecAVX2().check_build("exp")

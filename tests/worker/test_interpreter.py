@@ -117,7 +117,7 @@ def test_benchmarks_of_healthy_kernels_are_not_reported(ask: Ask, name: str) -> 
     assert seen["accesses"] > 0
 
 
-def test_bad_index_is_an_assertion_and_an_overrun_of_the_right_input(ask: Ask) -> None:
+def test_bad_index_fails_an_assertion_and_overruns_its_input(ask: Ask) -> None:
     seen = ask("bad_index")
     asserted, loaded = seen["findings"]
     assert asserted["fault"] == "assert"
@@ -129,14 +129,14 @@ def test_bad_index_is_an_assertion_and_an_overrun_of_the_right_input(ask: Ask) -
     assert classified(seen["message"], "run").kind is Kind.ASSERT
 
 
-def test_kernel_of_a_program_fails_alone_as_in_it(ask: Ask) -> None:
+def test_kernel_fails_alone_as_in_its_program(ask: Ask) -> None:
     told = ask("alone", "bad_index")
     assert told["kernel"].startswith("triton_poi_fused_add_index")
     assert told["alike"]
     assert "device-side assert: index out of bounds: 0 <= tmp" in told["message"]
 
 
-def test_lying_operator_breaks_its_contract(ask: Ask) -> None:
+def test_fake_kernel_mismatch_breaks_the_contract(ask: Ask) -> None:
     (finding,) = ask("lying_operator", "contract")["findings"]
     assert (finding["probe"], finding["fault"]) == ("contract", "layout")
     assert finding["role"] == "result of planted_cuda.lies.default"
@@ -145,7 +145,7 @@ def test_lying_operator_breaks_its_contract(ask: Ask) -> None:
     assert signature.kind is Kind.ASSERT
 
 
-def test_lying_operator_leads_the_next_kernel_astray(ask: Ask) -> None:
+def test_fake_kernel_mismatch_causes_a_later_out_of_bounds_access(ask: Ask) -> None:
     seen = ask("lying_operator")
     loaded, stored = seen["findings"]
     assert (loaded["fault"], stored["fault"]) == ("load", "store")
@@ -154,7 +154,7 @@ def test_lying_operator_leads_the_next_kernel_astray(ask: Ask) -> None:
     assert classified(seen["message"], "run").kind is Kind.IMA
 
 
-def test_operator_with_a_wrong_dtype_is_an_out_of_bounds_access(ask: Ask) -> None:
+def test_wrong_dtype_of_an_operator_causes_an_out_of_bounds_access(ask: Ask) -> None:
     """The kernel reads float32, for which it was compiled, from a tensor of float16."""
     loaded = ask("lying_dtype")["findings"][0]
     assert (loaded["fault"], loaded["item_bytes"]) == ("load", 4)
@@ -162,7 +162,7 @@ def test_operator_with_a_wrong_dtype_is_an_out_of_bounds_access(ask: Ask) -> Non
     assert (loaded["offset"], loaded["elements"]) == (528, 528)
 
 
-def test_operator_with_a_wrong_dtype_breaks_its_contract(ask: Ask) -> None:
+def test_wrong_dtype_of_an_operator_breaks_the_contract(ask: Ask) -> None:
     seen = ask("lying_dtype", "contract")
     if "assert_tensor_metadata" not in seen["wrapper"]:
         pytest.skip("Inductor checks dtypes since torch 2.14")
@@ -172,7 +172,9 @@ def test_operator_with_a_wrong_dtype_breaks_its_contract(ask: Ask) -> None:
 
 
 @pytest.mark.parametrize("probe", ["real", "hints"])
-def test_user_kernel_without_a_mask_is_caught(ask: Ask, probe: str) -> None:
+def test_out_of_bounds_access_of_an_unmasked_user_kernel_is_found(
+    ask: Ask, probe: str
+) -> None:
     seen = ask("unmasked", probe)
     assert [f["fault"] for f in seen["findings"]] == ["load", "store"]
     assert {f["probe"] for f in seen["findings"]} == {probe}
@@ -181,7 +183,7 @@ def test_user_kernel_without_a_mask_is_caught(ask: Ask, probe: str) -> None:
     assert loaded["operators"] == ["user kernel copy_kernel"]
 
 
-def test_assertion_of_a_user_kernel_is_honoured(ask: Ask) -> None:
+def test_failed_assertion_of_a_user_kernel_is_reported(ask: Ask) -> None:
     (finding,) = ask("assertion")["findings"]
     assert (finding["fault"], finding["message"]) == ("assert", "too large")
     assert finding["lanes"] == 64
@@ -195,7 +197,7 @@ def test_misaligned_result_of_an_operator_is_reported(ask: Ask) -> None:
     assert classified(seen["message"], "run").kind is Kind.IMA
 
 
-def test_kernel_right_on_real_inputs_may_stray_while_aoti_compiles(ask: Ask) -> None:
+def test_out_of_bounds_access_only_in_compile_time_benchmark_is_found(ask: Ask) -> None:
     assert ask("hinted")["findings"] == []
     seen = ask("hinted", "hints")
     (finding,) = seen["findings"]
@@ -221,7 +223,7 @@ def test_each_configuration_is_run_and_the_faulty_one_named(
 @pytest.mark.parametrize(
     "name", ["gemm_template", "batched_template", "convolution_template"]
 )
-def test_templates_equal_eager_and_say_that_others_were_not_seen(
+def test_templates_equal_eager_and_unrun_templates_are_noted(
     ask: Ask, name: str
 ) -> None:
     seen = ask(name)
@@ -232,7 +234,7 @@ def test_templates_equal_eager_and_say_that_others_were_not_seen(
     assert re.fullmatch(r"\w+: only the first of \d+ templates ran", unseen)
 
 
-def test_flexible_attention_is_a_template_that_is_run(ask: Ask) -> None:
+def test_flexible_attention_uses_a_template(ask: Ask) -> None:
     assert "= async_compile.triton('triton_tem_" in ask("flexible_attention")["wrapper"]
 
 
@@ -250,7 +252,7 @@ def test_overrun_of_a_template_is_found(ask: Ask) -> None:
     assert loaded["role"] == "result of planted_cuda.lies.default"
 
 
-def test_assembly_of_inductors_own_is_run(ask: Ask) -> None:
+def test_inline_assembly_by_inductor_is_run(ask: Ask) -> None:
     seen = ask("arctangent")
     if "inline_asm_elementwise" not in seen["wrapper"]:
         pytest.skip("this version of Inductor calls a function of the device library")
@@ -258,14 +260,12 @@ def test_assembly_of_inductors_own_is_run(ask: Ask) -> None:
     assert seen["difference"] == ""
 
 
-def test_operator_without_a_twin_on_the_cpu_has_no_answer(ask: Ask) -> None:
+def test_operator_without_a_cpu_kernel_is_unsupported(ask: Ask) -> None:
     assert "planted_cuda::on_gpu" in ask("no_cpu_twin")["unsupported"]
 
 
 @pytest.mark.parametrize("probe", ["real", "hints"])
-def test_kernel_that_cannot_be_run_is_passed_over_and_named(
-    ask: Ask, probe: str
-) -> None:
+def test_unsupported_kernel_is_skipped_and_named(ask: Ask, probe: str) -> None:
     seen = ask("assembly", probe)
     assert seen["findings"] == []
     (unseen,) = seen["unseen"]
@@ -274,13 +274,13 @@ def test_kernel_that_cannot_be_run_is_passed_over_and_named(
     assert "difference" not in seen
 
 
-def test_fault_beside_a_kernel_that_cannot_be_run_is_found(ask: Ask) -> None:
+def test_fault_is_found_in_a_program_with_an_unsupported_kernel(ask: Ask) -> None:
     asserted, loaded = ask("beside_assembly")["findings"]
     assert "index out of bounds" in asserted["message"]
     assert loaded["role"] == "input 1"
 
 
-def test_state_goes_from_call_to_call(ask: Ask) -> None:
+def test_buffer_state_carries_over_between_calls(ask: Ask) -> None:
     assert ask("fourth_call", more="calls=3")["difference"] == ""
     asserted, loaded = ask("fourth_call", more="calls=4")["findings"]
     assert "index out of bounds" in asserted["message"]
@@ -290,7 +290,7 @@ def test_state_goes_from_call_to_call(ask: Ask) -> None:
 @pytest.mark.parametrize(
     ("name", "word"), [("makes_nan", "NaN"), ("makes_infinity", "INF")]
 )
-def test_nan_asserts_speak_as_aotinductors_do(ask: Ask, name: str, word: str) -> None:
+def test_nan_assert_messages_match_aotinductor(ask: Ask, name: str, word: str) -> None:
     said = ask(name)["refused"]
     assert said.startswith(f"At least one {word} in buf")
     assert classified(said, "run").kind is Kind.CHECK_INPUTS
@@ -304,7 +304,7 @@ def test_nan_asserts_speak_as_aotinductors_do(ask: Ask, name: str, word: str) ->
         ("other_strides", "unmatched stride value"),
     ],
 )
-def test_inputs_are_checked_where_the_variable_says_so(
+def test_inputs_are_checked_if_the_variable_is_set(
     ask: Ask, name: str, detail: str
 ) -> None:
     said = ask(name, more="AOTI_RUNTIME_CHECK_INPUTS=1")["refused"]
@@ -313,15 +313,15 @@ def test_inputs_are_checked_where_the_variable_says_so(
 
 
 @pytest.mark.parametrize("name", ["other_dtype", "other_strides"])
-def test_inputs_are_not_checked_otherwise(ask: Ask, name: str) -> None:
+def test_inputs_are_not_checked_by_default(ask: Ask, name: str) -> None:
     assert "refused" not in ask(name)
 
 
-def test_inputs_as_declared_are_not_refused(ask: Ask) -> None:
+def test_inputs_that_match_the_declaration_pass_the_check(ask: Ask) -> None:
     assert ask("dynamic", more="AOTI_RUNTIME_CHECK_INPUTS=1")["difference"] == ""
 
 
-def test_large_grid_is_sampled_and_says_so(ask: Ask) -> None:
+def test_large_grid_is_sampled_and_noted(ask: Ask) -> None:
     seen = ask("large")
     assert seen["findings"] == []
     sampled, untried = seen["unseen"]
@@ -336,13 +336,13 @@ def test_index_from_a_sampled_launch_is_no_fault(ask: Ask) -> None:
     assert "gather" in left
 
 
-def test_fault_beside_a_sampled_launch_is_found(ask: Ask) -> None:
+def test_fault_after_a_sampled_launch_is_found(ask: Ask) -> None:
     """That one has only read what the faulty kernel takes."""
     finding = ask("after_large")["findings"][0]
     assert finding["fault"] == "assert"
 
 
-def test_number_that_a_program_holds_needs_no_gpu(ask: Ask) -> None:
+def test_scalar_constant_needs_no_gpu(ask: Ask) -> None:
     assert ask("scalar_constant", "hints")["findings"] == []
     assert ask("number_off_data", "hints")["findings"] == []
 
@@ -387,14 +387,16 @@ def test_code_is_generated_for_the_architecture(ask: Ask, arch: str, cc: int) ->
         ("quiet", []),
     ],
 )
-def test_kernels_launched_by_hand(ask: Ask, name: str, faults: list[str]) -> None:
+def test_hand_launched_kernels_give_the_expected_faults(
+    ask: Ask, name: str, faults: list[str]
+) -> None:
     assert [f["fault"] for f in ask("kernel", name, "-")["findings"]] == faults
 
 
 @pytest.mark.parametrize(
     ("name", "faults"), [("block_pointer", []), ("block_pointer_unchecked", ["load"])]
 )
-def test_block_pointers_are_followed(ask: Ask, name: str, faults: list[str]) -> None:
+def test_block_pointer_faults_are_found(ask: Ask, name: str, faults: list[str]) -> None:
     answer = ask("kernel", name, "-")
     if answer["unseen"]:  # Triton 3.9 has removed them
         (unseen,) = answer["unseen"]

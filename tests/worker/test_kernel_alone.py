@@ -83,7 +83,7 @@ def launched(folder: Path, n: int, grid: int = 2, past: int = 0) -> GeneratedLau
     )
 
 
-def left(
+def run_kept_kernel(
     folder: Path, launch: GeneratedLaunch, error: Exception | None
 ) -> KernelRun | None:
     """Launch it in a program that ends so; return how ``kernel.py`` has ended."""
@@ -106,8 +106,10 @@ def found(fault: Fault, **facts: Any) -> Report:
     return Report([KernelFinding(Probe.REAL, fault, **facts)])
 
 
-def test_healthy_kernel_computes_what_it_does_on_a_gpu(tmp_path: Path) -> None:
-    assert left(tmp_path, launched(tmp_path, n=6), None) == KernelRun(
+def test_kernel_script_computes_the_gpu_result_of_a_healthy_kernel(
+    tmp_path: Path,
+) -> None:
+    assert run_kept_kernel(tmp_path, launched(tmp_path, n=6), None) == KernelRun(
         "scaled_0",
         "TRITON_INTERPRET=1 python kernel.py",
         alike=True,
@@ -142,23 +144,25 @@ def test_healthy_kernel_computes_what_it_does_on_a_gpu(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_kernel_that_strays_fails_alone(
+def test_kernel_script_reproduces_the_interpreter_finding(
     tmp_path: Path, how: dict[str, int], error: Report, words: str
 ) -> None:
-    told = left(tmp_path, launched(tmp_path, **how), error)
+    told = run_kept_kernel(tmp_path, launched(tmp_path, **how), error)
     assert told is not None
     assert words in told.message
     assert told.alike
 
 
-def test_no_innocent_kernel_is_left(tmp_path: Path) -> None:
+def test_no_script_is_written_for_a_finding_in_another_kernel(tmp_path: Path) -> None:
     launch = launched(tmp_path, n=6)
-    assert left(tmp_path, launch, found(Fault.LOAD, kernel="another_1")) is None
-    assert left(tmp_path, launch, found(Fault.LAYOUT, kernel="")) is None
+    assert (
+        run_kept_kernel(tmp_path, launch, found(Fault.LOAD, kernel="another_1")) is None
+    )
+    assert run_kept_kernel(tmp_path, launch, found(Fault.LAYOUT, kernel="")) is None
     assert not (tmp_path / ArtifactFile.KERNEL).exists()
 
 
-def test_what_is_too_large_is_zeros(tmp_path: Path) -> None:
+def test_kernel_script_replaces_large_arguments_by_zeros(tmp_path: Path) -> None:
     launch = launched(tmp_path, n=6)
     large = torch.zeros(LARGE // 4)
     held = ArgumentMemory.copy_arguments({"x": large[2:6], "y": torch.ones(2)})
@@ -167,7 +171,7 @@ def test_what_is_too_large_is_zeros(tmp_path: Path) -> None:
     assert "Zeros stand for what was in memory_of_x" in text
 
 
-def test_arguments_that_share_memory_share_it_in_the_script() -> None:
+def test_kernel_script_keeps_memory_shared_by_arguments() -> None:
     whole = torch.arange(8.0)
     held = ArgumentMemory.copy_arguments(
         {"a": whole[:4], "b": whole[4:], "c": torch.ones(2)}
@@ -196,7 +200,7 @@ FOUND = (
         ("something that nobody knows", 1, "something that nobody knows", False),
     ],
 )
-def test_only_what_ends_in_the_same_words_is_alike(
+def test_endings_are_alike_only_with_the_same_finding(
     message: str, code: int, said: str, *, alike: bool
 ) -> None:
     assert has_same_ending(message, code, said) is alike

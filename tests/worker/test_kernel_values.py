@@ -93,7 +93,7 @@ def wrong(told: KernelValues) -> list[tuple[str, ...]]:
     return [v.operators for v in told.computed if v.wrong]
 
 
-def test_only_the_kernel_that_errs_is_wrong(tmp_path: Path) -> None:
+def test_only_the_faulty_kernel_is_wrong(tmp_path: Path) -> None:
     run = Run(tmp_path, exported(Steps(), X), X)
     spoilt = X.sin().exp() + 1
     run.launch("first", sin=X.sin())
@@ -110,7 +110,9 @@ def test_only_the_kernel_that_errs_is_wrong(tmp_path: Path) -> None:
     assert third.wrong is None
 
 
-def test_operators_that_no_memory_parts_are_one(tmp_path: Path) -> None:
+def test_fused_operators_without_a_buffer_between_are_judged_together(
+    tmp_path: Path,
+) -> None:
     run = Run(tmp_path, exported(Steps(), X), X)
     run.launch("all", cos=X.sin().exp().cos() + 1)
     told = run.judged((X.sin().exp().cos() + 1).tanh())
@@ -122,7 +124,7 @@ def test_operators_that_no_memory_parts_are_one(tmp_path: Path) -> None:
     )
 
 
-def test_result_that_no_kernel_makes_is_wrong_by_itself(tmp_path: Path) -> None:
+def test_wrong_result_that_no_kernel_computes_is_reported(tmp_path: Path) -> None:
     run = Run(tmp_path, exported(Steps(), X), X)
     run.launch("all", cos=X.sin().exp().cos())
     told = run.judged(X)
@@ -130,7 +132,7 @@ def test_result_that_no_kernel_makes_is_wrong_by_itself(tmp_path: Path) -> None:
     assert told.computed[-1].value == "result 0"
 
 
-def test_input_that_is_returned_is_held_against_itself(tmp_path: Path) -> None:
+def test_returned_input_is_compared_with_itself(tmp_path: Path) -> None:
     class Forgets(nn.Module):
         def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
             return x, x.sin()
@@ -142,7 +144,7 @@ def test_input_that_is_returned_is_held_against_itself(tmp_path: Path) -> None:
     assert not any(value.unknown for value in told.computed)
 
 
-def test_value_that_was_overwritten_blames_nobody(tmp_path: Path) -> None:
+def test_overwritten_operand_leaves_the_culprit_unknown(tmp_path: Path) -> None:
     run = Run(tmp_path, exported(Steps(), X), X)
     run.launch("first", sin=X.sin())
     run.leave("before_1_sin", X)
@@ -152,7 +154,7 @@ def test_value_that_was_overwritten_blames_nobody(tmp_path: Path) -> None:
     assert "sin, which first made, was overwritten" in told.computed[1].unknown
 
 
-def test_who_writes_to_an_argument_undeclared_is_told(tmp_path: Path) -> None:
+def test_undeclared_write_to_an_argument_is_reported(tmp_path: Path) -> None:
     class Shares(nn.Module):
         """``cos`` reads what ``exp`` writes over, and ``tanh`` what it has written."""
 
@@ -176,7 +178,7 @@ def test_who_writes_to_an_argument_undeclared_is_told(tmp_path: Path) -> None:
     assert over.readers == ("cos",)
 
 
-def test_reader_that_inductor_has_moved_behind_the_writer_is_told(
+def test_reader_that_inductor_moved_after_the_write_is_reported(
     tmp_path: Path,
 ) -> None:
     class Shares(nn.Module):
@@ -200,7 +202,7 @@ def test_reader_that_inductor_has_moved_behind_the_writer_is_told(
     assert (over.operators, over.readers) == (("exp",), ("cos",))
 
 
-def test_what_an_operator_writes_and_nobody_reads_then_is_not_told(
+def test_overwritten_value_without_later_readers_is_not_reported(
     tmp_path: Path,
 ) -> None:
     run = Run(tmp_path, exported(Steps(), X), X)
@@ -212,7 +214,7 @@ def test_what_an_operator_writes_and_nobody_reads_then_is_not_told(
     assert run.judged(X).overwritten == ()
 
 
-def test_random_numbers_are_told(tmp_path: Path) -> None:
+def test_random_values_are_reported_as_sources(tmp_path: Path) -> None:
     class Noise(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return (torch.rand_like(x) + x).sin()
@@ -227,7 +229,9 @@ def test_random_numbers_are_told(tmp_path: Path) -> None:
     assert told.computed[1].random_sources == ("add",)
 
 
-def test_graph_that_was_rewritten_is_told_from_its_kernels(tmp_path: Path) -> None:
+def test_wrong_graph_rewrite_is_distinguished_from_a_wrong_kernel(
+    tmp_path: Path,
+) -> None:
     program = exported(Steps(), X)
     made = fx.Graph()
     x = made.placeholder("x")
@@ -243,7 +247,7 @@ def test_graph_that_was_rewritten_is_told_from_its_kernels(tmp_path: Path) -> No
     assert told.rewritten == "exp"
 
 
-def test_write_that_a_pass_has_lost_is_found(tmp_path: Path) -> None:
+def test_write_that_a_pass_dropped_is_found(tmp_path: Path) -> None:
     class Writes(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             made = x + 1
@@ -268,7 +272,7 @@ def test_write_that_a_pass_has_lost_is_found(tmp_path: Path) -> None:
     assert told.graph_agrees is False
 
 
-def test_error_below_the_tolerances_is_found_where_it_is_all_of_a_value(
+def test_error_below_tolerance_is_found_if_it_is_the_whole_value(
     tmp_path: Path,
 ) -> None:
     class Bounded(nn.Module):
@@ -284,7 +288,7 @@ def test_error_below_the_tolerances_is_found_where_it_is_all_of_a_value(
     assert wrong(told) == [("clamp_min",)]
 
 
-def test_rounding_is_no_tiny_error(tmp_path: Path) -> None:
+def test_rounding_is_not_a_tiny_error(tmp_path: Path) -> None:
     class Cancels(nn.Module):
         def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
             return x - y
@@ -295,7 +299,7 @@ def test_rounding_is_no_tiny_error(tmp_path: Path) -> None:
     assert wrong(run.judged(torch.zeros(1))) == []
 
 
-def test_nothing_is_told_without_a_result(tmp_path: Path) -> None:
+def test_kernel_values_are_unknown_without_a_result(tmp_path: Path) -> None:
     run = Run(tmp_path, exported(Steps(), X), X)
     ran = ComparedRun(
         run.program,
@@ -311,7 +315,7 @@ def nodes(program: ExportedProgram) -> dict[str, fx.Node]:
     return {n.name: n for n in program.graph.nodes}
 
 
-def test_value_is_made_from_the_nearest_that_are_known() -> None:
+def test_value_is_recomputed_from_the_nearest_known_values() -> None:
     of = nodes(exported(Steps(), X))
     assert [n.name for n in list_nodes_between(of["tanh"], [of["x"], of["exp"]])] == [
         "cos",
@@ -321,7 +325,7 @@ def test_value_is_made_from_the_nearest_that_are_known() -> None:
     assert torch.equal(made, X.cos().tanh())
 
 
-def test_what_writes_into_an_operand_is_run_before_it_is_read() -> None:
+def test_recomputation_runs_in_place_writes_before_reads() -> None:
     made = fx.Graph()
     x = made.placeholder("x")
     copy = made.call_function(aten.clone.default, (x,))
@@ -333,7 +337,7 @@ def test_what_writes_into_an_operand_is_run_before_it_is_read() -> None:
 
 
 @pytest.mark.parametrize("target", [aten.empty_like.default, aten.rand_like.default])
-def test_what_eager_makes_otherwise_each_time_is_not_recomputed(
+def test_nondeterministic_operator_is_not_recomputed(
     target: torch._ops.OpOverload,
 ) -> None:
     made = fx.Graph()
@@ -342,7 +346,7 @@ def test_what_eager_makes_otherwise_each_time_is_not_recomputed(
         recompute(made.call_function(target, (x,)), {x: X})
 
 
-def test_sensitivity_is_that_of_rounded_inputs() -> None:
+def test_sensitivity_is_measured_with_rounded_inputs() -> None:
     of = nodes(exported(Steps(), X))
     moved = measure_sensitivity(of["sin"], {of["x"]: X})
     assert 0 < moved.max() < 1e-5
@@ -368,7 +372,7 @@ def test_errors_are_counted_in_units_of_the_last_place(
     assert found.ulps == ulps
 
 
-def test_float64_tells_a_wrong_result_from_a_lack_of_precision() -> None:
+def test_float64_separates_wrong_results_from_lack_of_precision() -> None:
     narrow, exact = torch.tensor([2048.0]), torch.tensor([2049.0], dtype=torch.float64)
     assert measure_difference(narrow + 2, narrow, exact, lambda _: (0.0, 0.5)) is None
     far = measure_difference(narrow + 90, narrow, exact, lambda _: (0.0, 1.0))
@@ -376,13 +380,13 @@ def test_float64_tells_a_wrong_result_from_a_lack_of_precision() -> None:
     assert far.exact == "eager"
 
 
-def test_metadata_comes_before_values() -> None:
+def test_metadata_is_compared_before_values() -> None:
     found = measure_difference(X.long(), X, None, DEFAULT_TOLERANCES.tolerance)
     assert found
     assert "dtype" in found.metadata
 
 
-def test_graph_that_launches_nothing_is_known(
+def test_graph_without_launches_is_recorded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An operand that is handed back is a result, too."""

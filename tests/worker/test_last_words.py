@@ -87,7 +87,7 @@ def threads_of(log: str) -> list[int]:
     return [int(n) for n in re.findall(r"^\(that was thread (\d+)\)$", log, re.M)]
 
 
-def test_every_thread_tells_what_it_threw_and_where(run: Run) -> None:
+def test_every_thread_logs_its_exception_with_a_backtrace(run: Run) -> None:
     for _ in range(20):
         done = run("all")
         assert done.returncode == -signal.SIGABRT
@@ -100,11 +100,11 @@ def test_every_thread_tells_what_it_threw_and_where(run: Run) -> None:
         assert seen.signature.kind is Kind.ASSERT
 
 
-def test_what_takes_long_to_say_is_waited_for(run: Run) -> None:
+def test_handler_waits_for_a_slow_exception_message(run: Run) -> None:
     assert run("slowly").stderr.count("  what():  at last\n") == 16
 
 
-def test_threads_that_come_one_after_the_other_are_waited_for(run: Run) -> None:
+def test_handler_waits_for_threads_that_throw_later(run: Run) -> None:
     log = run("late").stderr
     said = [
         int(n)
@@ -116,14 +116,14 @@ def test_threads_that_come_one_after_the_other_are_waited_for(run: Run) -> None:
     assert first.text == "RuntimeError: part 0"
 
 
-def test_one_thread_of_many_need_not_be_joined_by_others(run: Run) -> None:
+def test_exception_in_one_of_many_threads_is_logged(run: Run) -> None:
     done = run("one")
     assert done.returncode == -signal.SIGABRT
     assert threads_of(done.stderr) == [5]
     assert "what():  only here\n" in done.stderr
 
 
-def test_in_one_thread_it_is_what_the_first_part_throws(run: Run) -> None:
+def test_single_thread_run_logs_the_exception_of_the_first_part(run: Run) -> None:
     done = run("late", **last_words.ONE_THREAD)
     assert threads_of(done.stderr) == [0]
     assert "thread 0 of 1 after" in done.stderr
@@ -140,18 +140,18 @@ def test_in_one_thread_it_is_what_the_first_part_throws(run: Run) -> None:
         ("outside", "thread 0 of 1 after throwing an instance of 'std::runtime_error'"),
     ],
 )
-def test_other_ends_are_told_too(run: Run, how: str, said: str) -> None:
+def test_other_terminations_are_logged(run: Run, how: str, said: str) -> None:
     done = run(how)
     assert done.returncode == -signal.SIGABRT
     assert said in done.stderr
 
 
-def test_what_is_caught_is_nobodys_business(run: Run) -> None:
+def test_caught_exception_is_not_logged(run: Run) -> None:
     done = run("caught")
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_without_a_compiler_it_is_said(
+def test_missing_compiler_is_reported_as_a_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))

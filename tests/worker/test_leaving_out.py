@@ -34,7 +34,7 @@ def is_next_left_out(subsystem: str = "lowerings") -> bool:
     ("first", "last", "expected"),
     [(0, None, "1111"), (2, None, "0011"), (2, 2, "0010"), (0, 1, "1100")],
 )
-def test_what_is_left_out_goes_by_number(
+def test_applications_are_disabled_by_number(
     first: int, last: int | None, expected: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "applications"
@@ -52,7 +52,7 @@ def test_what_is_left_out_goes_by_number(
 
 
 @pytest.mark.parametrize("most", [-1, 0, 2])
-def test_numbers_are_those_of_the_variables_that_a_user_sets(
+def test_numbers_match_those_of_the_bisector_environment_variables(
     most: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     known = {
@@ -101,7 +101,7 @@ class _Lowered(Exception):
     pass
 
 
-def test_applications_are_named(tmp_path: Path) -> None:
+def test_applications_are_recorded_with_names_and_origins(tmp_path: Path) -> None:
     told = lowered(tmp_path)
     passes = [one for one in told if one.subsystem is Subsystem.POST_GRAD]
     assert passes[0].name == "reorder_for_locality"
@@ -115,11 +115,11 @@ def test_applications_are_named(tmp_path: Path) -> None:
     assert [one for one in again if one.subsystem is Subsystem.POST_GRAD] == passes
 
 
-def test_current_node_is_no_node_between_lowerings() -> None:
+def test_current_node_is_not_an_fx_node_between_lowerings() -> None:
     assert not isinstance(V.get_current_node(), fx.Node)
 
 
-def test_settings_are_those_of_the_user_and_of_this_version() -> None:
+def test_settings_come_from_the_user_and_exist_in_this_version() -> None:
     setup = Setup("/nowhere", inductor={"freezing": True}, backend="aoti")
     wanted = {"freezing": False, "cpp.simdlen": 1, "no.such": 1, "nor_this": 2}
     found = read_settings(setup, wanted)

@@ -55,7 +55,7 @@ def checked(folder: Path, **options: Any) -> Checked:
     return answer
 
 
-def test_code_is_left_of_any_program_that_is_checked(
+def test_generated_code_of_a_checked_program_is_kept(
     folder: Path, tmp_path: Path
 ) -> None:
     home = tmp_path / "left"
@@ -64,7 +64,7 @@ def test_code_is_left_of_any_program_that_is_checked(
     assert (home / ArtifactFile.LOG).exists()
 
 
-def test_values_that_do_not_fit_the_disk_are_said_to_be_unknown(
+def test_kernel_values_are_unknown_if_the_disk_is_too_small(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(disk_space, "MANY_BYTES", 1)

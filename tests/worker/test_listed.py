@@ -88,7 +88,7 @@ def require_same(made: RebuiltCandidate, built: RebuiltCandidate) -> None:
 
 @pytest.mark.parametrize("name", ZOO)
 @pytest.mark.parametrize("form", [loaded, as_exported])
-def test_a_listing_is_the_program_that_was_listed(name: str, form: Any) -> None:
+def test_listing_rebuilds_the_listed_program(name: str, form: Any) -> None:
     program, skeleton, values = form(name)
     candidate = Candidate.from_skeleton(skeleton, Outputs.ORIGINAL)
     built = rebuild(program, candidate, values)
@@ -111,7 +111,7 @@ def test_a_listing_is_the_program_that_was_listed(name: str, form: Any) -> None:
 
 
 @pytest.mark.parametrize("name", ["weights", "several", "kinds", "writes", "wrapped"])
-def test_a_listing_of_a_cut_program_computes_what_that_does(name: str) -> None:
+def test_listing_of_a_cut_program_computes_the_same_results(name: str) -> None:
     program, skeleton, values = loaded(name)
     whole = Candidate.from_skeleton(skeleton)
     half = apply(whole, [Drop(frozenset(whole.operators[::2]))])
@@ -149,7 +149,7 @@ def in_three_runs() -> RebuiltCandidate:
     return RebuiltCandidate(exported, example, failing, passing=passing)
 
 
-def test_each_run_has_its_own_values_where_they_differ() -> None:
+def test_each_run_has_its_own_tensor_spec_where_values_differ() -> None:
     built = in_three_runs()
     found = describe(built)
     x, y = found.listing.inputs
@@ -164,7 +164,7 @@ def test_each_run_has_its_own_values_where_they_differ() -> None:
     assert all(map(is_identical, made.passing.args, built.passing.args))
 
 
-def test_what_draws_is_for_all_that_has_no_plain_values() -> None:
+def test_seeded_initializers_replace_all_saved_values() -> None:
     found = describe(in_three_runs())
     assert set(found.seeded.changes) == {
         Refill("scale", Seeded("rand")),
@@ -216,7 +216,7 @@ def about(listing: PrintedProgram) -> RunRecord:
     return RunRecord(Failure(seen, seen), programs, conditions=conditions)
 
 
-def test_a_repro_makes_what_was_checked() -> None:
+def test_repro_creates_the_inputs_and_weights_that_were_checked() -> None:
     found = describe(in_three_runs())
     drawn = apply_changes(found.listing, found.seeded.changes)
     made = build(drawn, {}, runs=tuple(Run))
@@ -233,14 +233,14 @@ def test_a_repro_makes_what_was_checked() -> None:
         assert torch.equal(value, weights[name])
 
 
-def test_a_statement_that_is_none_is_no_program() -> None:
+def test_listing_with_an_invalid_statement_cannot_be_rebuilt() -> None:
     listing = describe(in_three_runs()).listing
     wrong = apply_changes(listing, [Resize("y", 0, 3), Refill("x", Constant(1.0))])
     with pytest.raises(CannotRebuild, match="RuntimeError"):
         build(apply_changes(wrong, [Refill("scale", Constant(1.0))]), {})
 
 
-def test_values_can_be_tapped() -> None:
+def test_intermediate_values_can_be_tapped() -> None:
     found = describe(in_three_runs())
     drawn = apply_changes(found.listing, found.seeded.changes)
     made = build(drawn, {}, taps=("relu", "gone"))
@@ -260,7 +260,7 @@ def worker(tmp_path: Path) -> Worker:
     return Worker(setup, 1, load(setup))
 
 
-def test_a_listing_is_asked_about_like_any_candidate(
+def test_worker_handles_a_listing_like_any_candidate(
     worker: Worker, tmp_path: Path
 ) -> None:
     data, program, inputs = (
@@ -298,7 +298,7 @@ def test_a_listing_is_asked_about_like_any_candidate(
 
 
 @pytest.mark.aoti
-def test_what_is_compiled_goes_by_the_names_of_statements(
+def test_compiled_nodes_have_the_names_of_listing_statements(
     worker: Worker, tmp_path: Path
 ) -> None:
     evidence = tmp_path / "evidence.json"

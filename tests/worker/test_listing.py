@@ -83,7 +83,7 @@ CHANGES: dict[str, tuple[Callable[[bytes], bytes], str]] = {
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_an_archive_of_two_meanings_is_refused(name: str, tmp_path: Path) -> None:
+def test_ambiguous_archive_is_refused(name: str, tmp_path: Path) -> None:
     change, reason = CHANGES[name]
     path = tmp_path / "model.pt2"
     path.write_bytes(change(good_program()))
@@ -96,7 +96,7 @@ def test_an_archive_of_two_meanings_is_refused(name: str, tmp_path: Path) -> Non
     not hasattr(torch._C.PyTorchFileReader, "get_record_size"),
     reason="torch 2.11 tells names alone; what is read before it refuses such a file",
 )
-def test_the_worker_holds_both_lists_against_each_other(tmp_path: Path) -> None:
+def test_worker_compares_the_directories_that_both_readers_see(tmp_path: Path) -> None:
     path = tmp_path / "model.pt2"
     path.write_bytes(two_lists(good_program()))
     with zipfile.ZipFile(path) as seen:
@@ -106,7 +106,7 @@ def test_the_worker_holds_both_lists_against_each_other(tmp_path: Path) -> None:
         read_program(str(path), str(path))
 
 
-def test_what_torch_and_zipfile_write_has_one_meaning(tmp_path: Path) -> None:
+def test_archives_written_by_torch_and_zipfile_are_accepted(tmp_path: Path) -> None:
     path = tmp_path / "model.pt2"
     path.write_bytes(archive(members(good_program())))
     require_program(path)

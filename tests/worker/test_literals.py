@@ -20,7 +20,7 @@ TENSORS = {
 
 
 @pytest.mark.parametrize("name", TENSORS)
-def test_exact_expression_is_the_tensor(name: str) -> None:
+def test_exact_expression_evaluates_to_the_tensor(name: str) -> None:
     tensor = TENSORS[name]
     again = eval(write_tensor(tensor).exact, {"torch": torch})
     assert again.dtype == tensor.dtype

@@ -50,7 +50,7 @@ def setup(folder: Path, name: str = "weights", inputs: Any = None) -> Setup:
         (([torch.zeros(3, 4)],), "the inputs are nested as"),
     ],
 )
-def test_inputs_that_do_not_fit_are_said_with_what_was_expected(
+def test_mismatched_inputs_are_reported_with_the_expected_ones(
     tmp_path: Path, inputs: Any, words: str
 ) -> None:
     with pytest.raises(LoadError) as caught:
@@ -65,7 +65,7 @@ class Scaled(nn.Module):
         return x * by + sum(more)
 
 
-def test_number_of_inputs_is_said_with_the_keywords_and_how_to_save_them(
+def test_wrong_input_count_is_reported_with_keywords_and_advice(
     tmp_path: Path,
 ) -> None:
     one = torch.ones(2)
@@ -80,7 +80,7 @@ def test_number_of_inputs_is_said_with_the_keywords_and_how_to_save_them(
     assert "'kwargs': {'by': by}}, file)" in str(caught.value.advice)
 
 
-def test_inputs_may_come_with_near_ones_that_pass(tmp_path: Path) -> None:
+def test_inputs_file_may_hold_passing_inputs(tmp_path: Path) -> None:
     failing, passing = torch.zeros(3, 4), torch.ones(3, 4)
     given = {"args": (failing,), "kwargs": {}, "passing": {"args": (passing,)}}
     program = load(setup(tmp_path, inputs=given))
@@ -90,7 +90,7 @@ def test_inputs_may_come_with_near_ones_that_pass(tmp_path: Path) -> None:
     assert load(setup(tmp_path, inputs=(failing,))).passing is None
 
 
-def test_near_inputs_must_fit_as_well(tmp_path: Path) -> None:
+def test_passing_inputs_must_fit_the_program(tmp_path: Path) -> None:
     given = {"args": (torch.zeros(3, 4),), "passing": {"args": (torch.zeros(4),)}}
     with pytest.raises(LoadError, match="of shape"):
         load(setup(tmp_path, inputs=given))
@@ -131,7 +131,7 @@ WRONG_SIZES = [
 
 
 @pytest.mark.parametrize(("inputs", "seen", "expected"), WRONG_SIZES)
-def test_sizes_that_are_not_declared_are_said_with_what_is(
+def test_undeclared_sizes_are_reported_with_the_declared_range(
     tmp_path: Path, inputs: tuple[Any, ...], seen: str, expected: str
 ) -> None:
     with pytest.raises(LoadError) as caught:
@@ -148,7 +148,7 @@ class Guarded(nn.Module):
         return torch.cat([x, y]) + torch.cat([x, x])
 
 
-def test_sizes_that_a_guard_excludes_are_said_with_the_guard(tmp_path: Path) -> None:
+def test_sizes_excluded_by_a_guard_are_reported_with_the_guard(tmp_path: Path) -> None:
     free = {0: Dim.DYNAMIC}
     shapes, example = (free, free), (torch.ones(4), torch.ones(4))
     exported = torch.export.export(Guarded(), example, dynamic_shapes=shapes)
@@ -162,7 +162,7 @@ def test_sizes_that_a_guard_excludes_are_said_with_the_guard(tmp_path: Path) -> 
     assert " == " in str(caught.value.advice)
 
 
-def test_declared_sizes_are_taken_and_others_where_they_are_to_be_refused(
+def test_undeclared_sizes_are_accepted_only_with_runtime_input_checks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for smallest in (3, 64):
@@ -171,7 +171,7 @@ def test_declared_sizes_are_taken_and_others_where_they_are_to_be_refused(
     load(sized(tmp_path, *of_size(65, 65, 130), 3))
 
 
-def test_batch_of_one_is_declared_where_no_least_size_was_asked_for(
+def test_batch_of_one_is_accepted_without_a_declared_minimum(
     tmp_path: Path,
 ) -> None:
     shapes, example = ({0: Dim.AUTO}, {0: Dim.AUTO}), (torch.ones(4), torch.ones(4))
@@ -202,7 +202,9 @@ def reason_for(given: Setup) -> str:
     return f"{caught.value.reason}: {caught.value.advice}"
 
 
-def test_program_of_a_newer_torch_is_told_with_both_versions(tmp_path: Path) -> None:
+def test_program_of_a_newer_torch_is_reported_with_both_versions(
+    tmp_path: Path,
+) -> None:
     def newer(graph: dict[str, Any]) -> None:
         graph["schema_version"] = {"major": 99, "minor": 1}
         graph["torch_version"] = "3.1.0"
@@ -229,7 +231,7 @@ def test_unknown_operator_is_named(tmp_path: Path, target: str, words: str) -> N
     assert words in reason_for(rewritten(tmp_path, other))
 
 
-def test_program_without_example_inputs_is_told(tmp_path: Path) -> None:
+def test_program_without_example_inputs_is_reported(tmp_path: Path) -> None:
     given = setup(tmp_path)
     exported = torch.export.load(str(given.model))
     exported.example_inputs = None
@@ -238,7 +240,7 @@ def test_program_without_example_inputs_is_told(tmp_path: Path) -> None:
     assert "--inputs FILE" in reason_for(given)
 
 
-def test_failing_inputs_stand_in_for_an_example(tmp_path: Path) -> None:
+def test_failing_inputs_replace_missing_example_inputs(tmp_path: Path) -> None:
     given = setup(tmp_path, inputs=(torch.full((3, 4), 2.0),))
     exported = torch.export.load(str(given.model))
     exported.example_inputs = None
@@ -265,7 +267,7 @@ class OfPair(nn.Module):
         return pair.left + pair.right
 
 
-def test_example_inputs_of_a_class_load_if_it_is_registered(tmp_path: Path) -> None:
+def test_example_inputs_of_a_registered_class_are_loaded(tmp_path: Path) -> None:
     torch.export.register_dataclass(Pair, serialized_type_name="test_load.Pair")
     path = tmp_path / "model.pt2"
     pair = Pair(torch.ones(2), torch.ones(2))
@@ -274,7 +276,7 @@ def test_example_inputs_of_a_class_load_if_it_is_registered(tmp_path: Path) -> N
     assert isinstance(load(given).example.args[0], Pair)
 
 
-def test_setting_that_lets_pickles_run_code_does_not(
+def test_variable_that_disables_weights_only_loading_is_overridden(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "1")
@@ -309,7 +311,7 @@ def test_example_inputs_of_an_unknown_class_are_not_read(tmp_path: Path) -> None
         ("text.so", "the preload raised OSError"),
     ],
 )
-def test_preload_that_does_not_load_is_told(
+def test_preload_that_cannot_be_loaded_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, words: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -339,21 +341,23 @@ def test_inductor_option_of_another_type_is_refused(
     assert f"{name}={value}" in str(caught.value.subject)
 
 
-def test_old_name_of_an_inductor_option_is_taken(tmp_path: Path) -> None:
+def test_old_name_of_an_inductor_option_is_accepted(tmp_path: Path) -> None:
     """Since torch 2.15 it is an alias, which ``get_config_copy`` leaves out."""
     given = setup(tmp_path)
     old = {"benchmark_epilogue_fusion": False}
     load(Setup(str(tmp_path), model=given.model, inductor=old))
 
 
-def test_unknown_inductor_option_is_told_with_its_neighbours(tmp_path: Path) -> None:
+def test_unknown_inductor_option_is_reported_with_similar_names(tmp_path: Path) -> None:
     given = setup(tmp_path)
     with pytest.raises(LoadError) as caught:
         load(Setup(str(tmp_path), model=given.model, inductor={"max_autotun": True}))
     assert "did you mean max_autotune" in str(caught.value.advice)
 
 
-def test_what_kills_the_process_that_loads_it_is_bad_input(tmp_path: Path) -> None:
+def test_preload_that_crashes_the_loading_process_is_a_load_error(
+    tmp_path: Path,
+) -> None:
     model = Path(str(setup(tmp_path).model))
     deadly = tmp_path / "deadly.py"
     deadly.write_text("import os\nos.kill(os.getpid(), 11)")
@@ -362,6 +366,6 @@ def test_what_kills_the_process_that_loads_it_is_bad_input(tmp_path: Path) -> No
     assert str(deadly) in str(caught.value.subject)
 
 
-def test_missing_compiler_is_told_by_the_worker(tmp_path: Path) -> None:
+def test_worker_reports_a_missing_compiler(tmp_path: Path) -> None:
     with pytest.raises(LoadError, match="set CXX"):
         Server(environment={"CXX": os.devnull})

@@ -18,7 +18,9 @@ extern "C" int other(int x) { return part(x); }
 """
 
 
-def test_kernels_and_their_parts_are_found_in_what_is_loaded(tmp_path: Path) -> None:
+def test_kernels_and_their_parts_are_located_in_loaded_libraries(
+    tmp_path: Path,
+) -> None:
     source, library = tmp_path / "kernels.cpp", tmp_path / "in" / "kernels.so"
     source.write_text(KERNELS)
     library.parent.mkdir()

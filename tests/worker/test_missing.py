@@ -17,14 +17,14 @@ def failed(statement: str) -> ImportError:
     return caught.value
 
 
-def test_python_that_lacks_a_module_is_named() -> None:
+def test_advice_names_the_python_that_lacks_a_module() -> None:
     """It need not be the one that is typed as python: of pipx it is not."""
     said = advice_on(failed("import no_such_module_here"))
     assert said.startswith(f"{sys.executable} has no module no_such_module_here: ")
     assert "python -m shrinkfx" in said
 
 
-def test_file_that_hides_a_module_of_pythons_own_is_named(
+def test_advice_names_a_file_that_shadows_a_standard_module(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "colorsys.py").write_text("")
@@ -38,7 +38,7 @@ def test_file_that_hides_a_module_of_pythons_own_is_named(
     assert "another folder" in said
 
 
-def test_file_of_ones_own_hides_nothing(
+def test_user_module_is_not_reported_as_shadowing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "my_own_things.py").write_text("")

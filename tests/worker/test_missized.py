@@ -31,13 +31,13 @@ def run_at(rows: int) -> tuple[ComparedRun, tuple[object, ...]]:
     return ran, sizes
 
 
-def test_size_that_is_not_as_planned_is_told() -> None:
+def test_size_that_differs_from_the_planned_one_is_reported() -> None:
     ran, planned = run_at(25)
     said = describe_wrong_size(torch.ones(22, 8), planned, ran)
     assert said.endswith("+ 1 is 25 at these inputs, and 22 in compiled code")
 
 
-def test_what_is_as_planned_is_not() -> None:
+def test_planned_or_fixed_size_is_not_reported() -> None:
     ran, planned = run_at(25)
     assert describe_wrong_size(torch.ones(25, 8), planned, ran) == ""
     assert (

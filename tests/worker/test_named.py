@@ -29,7 +29,7 @@ def _watch(event: str, arguments: tuple[Any, ...]) -> None:
 
 
 @contextmanager
-def libraries_asked_for() -> Iterator[list[str]]:
+def record_opened_libraries() -> Iterator[list[str]]:
     global _watching
     if not hasattr(sys, "_named_watched"):
         sys.addaudithook(_watch)
@@ -52,18 +52,18 @@ def program(folder: Path, sources: str) -> str:
     return str(path)
 
 
-def test_what_a_node_was_made_from_loads_no_library(tmp_path: Path) -> None:
+def test_source_function_of_a_node_loads_no_library(tmp_path: Path) -> None:
     path = program(tmp_path, f"a,torch.ctypes.cdll.{LIBRARY}")
-    with libraries_asked_for() as asked:
+    with record_opened_libraries() as asked:
         read = read_program(path, path)
     assert LIBRARY not in asked
     nodes = read.graph.find_nodes(op="call_function", target=torch.ops.aten.cat.default)
     assert nodes[0].meta["source_fn_stack"] == [("a", f"torch.ctypes.cdll.{LIBRARY}")]
 
 
-def test_torch_itself_would_load_it(tmp_path: Path) -> None:
+def test_torch_loads_the_library_named_by_a_source_function(tmp_path: Path) -> None:
     path = program(tmp_path, f"a,torch.ctypes.cdll.{LIBRARY}")
-    with libraries_asked_for() as asked, suppress(RuntimeError, SerializeError):
+    with record_opened_libraries() as asked, suppress(RuntimeError, SerializeError):
         torch.export.load(path)
     assert LIBRARY in asked
 
@@ -81,7 +81,7 @@ def test_torch_itself_would_load_it(tmp_path: Path) -> None:
         ("_operator.add", operator.add),
     ],
 )
-def test_functions_of_torch_are_found(text: str, found: object) -> None:
+def test_functions_of_torch_are_resolved(text: str, found: object) -> None:
     assert resolve_source(text) is found
 
 
@@ -107,8 +107,8 @@ def test_functions_of_torch_are_found(text: str, found: object) -> None:
         "",
     ],
 )
-def test_other_names_stay_texts(text: str) -> None:
-    with libraries_asked_for() as asked:
+def test_other_names_are_not_resolved(text: str) -> None:
+    with record_opened_libraries() as asked:
         assert resolve_source(text) == text
     assert not asked
 
@@ -129,5 +129,5 @@ def test_other_names_stay_texts(text: str) -> None:
         ("torch.relu", False),
     ],
 )
-def test_a_target_is_an_operator(text: str, right: bool) -> None:
+def test_only_operators_are_accepted_as_targets(text: str, right: bool) -> None:
     assert is_operator(text) is right

@@ -96,7 +96,7 @@ CASES = [
 
 @pytest.mark.parametrize(("model", "dynamic"), CASES)
 @pytest.mark.parametrize("times", [1, 2])
-def test_values_exported_anew_have_the_names_that_they_had(
+def test_reexported_values_get_their_original_names(
     model: nn.Module, dynamic: Any, times: int
 ) -> None:
     built = rebuilt(
@@ -116,7 +116,7 @@ def test_values_exported_anew_have_the_names_that_they_had(
     assert not {name for name in after if name.startswith("of_model")} - set(before)
 
 
-def test_nothing_else_changes_with_the_names() -> None:
+def test_restoring_names_changes_nothing_else() -> None:
     dynamic = {"x": {0: Dim("n", min=2, max=9)}}
     anew = again(rebuilt(Blocks(), torch.randn(3, 6), dynamic))
     named = anew.with_original_names().exported
@@ -127,7 +127,7 @@ def test_nothing_else_changes_with_the_names() -> None:
         torch.testing.assert_close(mine, wanted, rtol=0, atol=0)
 
 
-def test_of_branches_and_of_other_operators_no_names_are_known() -> None:
+def test_names_are_unknown_for_branches_and_changed_operators() -> None:
     branches = again(rebuilt(Branches(), torch.randn(3)))
     assert branches.names is not None
     assert "branches" in branches.names.why_not
@@ -146,13 +146,13 @@ class Twice(nn.Module):
         return first, (first if self.of_its_own else x).relu()
 
 
-def test_same_operators_of_other_values_have_no_known_names() -> None:
+def test_names_are_unknown_if_operators_read_other_values() -> None:
     x = torch.randn(3)
     programs = [rebuilt(Twice(of_its_own=own), x).exported for own in (True, False)]
     assert "other values" in recover_names(*programs).why_not
 
 
-def test_nobody_can_tell_what_one_of_two_exports_has_lost() -> None:
+def test_composed_names_are_unknown_if_one_export_lost_them() -> None:
     known, lost = (
         RecoveredNames({"b": "a"}),
         RecoveredNames(why_not="it then calls other operators"),

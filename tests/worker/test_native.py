@@ -26,7 +26,7 @@ def source(tmp_path: Path) -> Path:
     return source
 
 
-def test_library_on_a_disk_that_is_read_only_is_used(
+def test_cached_library_on_a_read_only_disk_is_used(
     tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compiler = tmp_path / "g++"
@@ -41,7 +41,7 @@ def test_library_on_a_disk_that_is_read_only_is_used(
     assert native.build(source, (), compiler=str(compiler)) == built
 
 
-def test_linker_that_met_a_full_cache_is_no_check_without_space(
+def test_linker_error_on_a_full_disk_is_reported_as_a_full_cache(
     tmp_path: Path, source: Path
 ) -> None:
     compiler = tmp_path / "g++"
@@ -54,7 +54,7 @@ def test_linker_that_met_a_full_cache_is_no_check_without_space(
     assert FULL not in str(caught.value)
 
 
-def test_cache_that_cannot_be_made_is_no_check_without_space(
+def test_cache_folder_on_a_full_disk_is_reported_as_a_full_cache(
     tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse() -> None:

@@ -34,7 +34,7 @@ def call(args):
 """
 
 
-def test_lines_keep_their_numbers_and_kernels_their_device() -> None:
+def test_retargeted_code_keeps_line_numbers_and_kernel_devices() -> None:
     lines = retarget(SOURCE).splitlines()
     assert len(lines) == len(SOURCE.splitlines())
     assert lines[0] == "get_raw_stream = lambda *_: 0"
@@ -47,7 +47,7 @@ def test_lines_keep_their_numbers_and_kernels_their_device() -> None:
     assert "cuda" not in host
 
 
-def test_kernels_are_named_after_what_they_compute() -> None:
+def test_operators_of_each_kernel_are_read_from_the_source() -> None:
     assert read_operators(SOURCE) == {
         "triton_poi_fused_add_relu_0": ("aten.relu", "aten.add"),
         "triton_poi_fused_cos_1": ("aten.cos",),
@@ -56,7 +56,7 @@ def test_kernels_are_named_after_what_they_compute() -> None:
     }
 
 
-def test_kernels_that_are_not_of_triton_are_told() -> None:
+def test_kernels_that_are_not_triton_are_reported_as_unsupported() -> None:
     assert find_unsupported(SOURCE) == ""
     line = "cutlass_0 = async_compile.cutlass('cutlass_0'"
     assert find_unsupported(SOURCE + line) == "cutlass_0 is a kernel of kind cutlass"
@@ -69,5 +69,5 @@ def test_kernels_that_are_not_of_triton_are_told() -> None:
         "    x = tl.inline_asm_elementwise('mov', '=r,r', [y]",
     ],
 )
-def test_templates_and_assembly_keep_no_program_from_being_run(line: str) -> None:
+def test_templates_and_inline_assembly_are_supported(line: str) -> None:
     assert find_unsupported(SOURCE + line) == ""

@@ -53,7 +53,7 @@ def origins(program: torch.export.ExportedProgram) -> list[str]:
     return [origin for n in program.graph.nodes if (origin := origin_of(n))]
 
 
-def test_each_line_of_a_printed_program_says_where_it_comes_from() -> None:
+def test_printed_lines_show_the_source_line_and_module() -> None:
     program = export(Model())
     printed = GraphPrinter(program.graph_module, {}).body()
     relu, chunk, getitem, *_ = printed
@@ -64,7 +64,7 @@ def test_each_line_of_a_printed_program_says_where_it_comes_from() -> None:
     assert any(line.endswith(", blocks.1") for line in printed)
 
 
-def test_origins_are_handed_on_to_the_same_operators_and_no_others() -> None:
+def test_origins_are_copied_only_to_the_same_operators() -> None:
     before = export(Model())
     same, shorter = export(Bare(twice=True)), export(Bare(twice=False))
     copy_origins(before.graph_module, same.graph_module)

@@ -65,7 +65,7 @@ STRIDES, SHAPE = "turned.half.default: strides", "turned.half.default: shape"
         ((2, 3), STRIDES, ""),  # the check says that eager raises
     ],
 )
-def test_what_is_wrong_is_what_was(
+def test_only_unexpected_fake_kernel_mismatches_are_reported(
     shape: tuple[int, ...], expected: str, told: str
 ) -> None:
     assert find_unexpected_mismatches(made(*shape), [expected]) == told

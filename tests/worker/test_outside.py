@@ -70,7 +70,7 @@ def _unset(monkeypatch: pytest.MonkeyPatch) -> None:
         (5, Halves(), Checked(refused="The size of tensor a (2) must match")),
     ],
 )
-def test_refusal_and_what_eager_does_are_fine(
+def test_refusal_or_the_eager_result_passes_at_undeclared_sizes(
     rows: int, compiled: Callable[..., Any], answer: Checked, outside: Outside
 ) -> None:
     seen = outside(rows, compiled)
@@ -90,7 +90,7 @@ def test_refusal_and_what_eager_does_are_fine(
         ),
     ],
 )
-def test_silence_is_a_difference(
+def test_silent_wrong_result_at_undeclared_sizes_is_a_difference(
     rows: int, compiled: Callable[..., Any], words: str, outside: Outside
 ) -> None:
     difference = outside(rows, compiled).difference

@@ -79,7 +79,7 @@ def at_work(path: Path, config: dict[str, object]) -> Traces:
 @pytest.mark.parametrize(
     "where", ["post_grad_custom_pre_pass", "joint_custom_pre_pass"]
 )
-def test_node_at_work_is_named_by_what_it_calls(
+def test_failing_node_is_named_by_its_target(
     does: Callable[[fx.Graph, fx.Node], None],
     calls: str,
     is_own: bool,
@@ -94,7 +94,7 @@ def test_node_at_work_is_named_by_what_it_calls(
     assert told.raised_at[0] == ("add",)
 
 
-def test_what_a_node_is_decomposed_to_is_made_for_it() -> None:
+def test_decomposed_nodes_do_not_count_as_user_nodes() -> None:
     class Traced(fx.Interpreter):
         def call_function(self, *_: object) -> fx.Node:
             return made.call_function(aten.sub.Tensor, ())

@@ -76,7 +76,9 @@ def wrong_at(*rows: int) -> Compiled:
     return lambda x: x * 2 + (len(x) in rows)
 
 
-def test_both_are_run_in_turn(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_passing_inputs_run_before_failing_inputs(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     seen: list[int] = []
 
     def compiled(x: Tensor) -> Tensor:
@@ -89,7 +91,7 @@ def test_both_are_run_in_turn(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     assert stages == ["eager", "compile", "load", "passing", "run", "compare", "done"]
 
 
-def test_failure_at_the_failing_sizes_is_one_of_the_run(
+def test_failure_on_failing_inputs_is_found_at_the_run_stage(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     answer, stages = tried(monkeypatch, tmp_path, lambda: wrong_at(4))
@@ -97,7 +99,7 @@ def test_failure_at_the_failing_sizes_is_one_of_the_run(
     assert stages[-3:] == ["run", "compare", "done"]
 
 
-def test_failure_at_the_passing_sizes_ends_it(
+def test_failure_on_passing_inputs_ends_the_check(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     answer, stages = tried(monkeypatch, tmp_path, lambda: wrong_at(3, 4))
@@ -105,14 +107,14 @@ def test_failure_at_the_passing_sizes_ends_it(
     assert stages[-1] == "passing"
 
 
-def test_program_with_buffers_is_loaded_again(
+def test_program_with_buffers_is_reloaded_between_runs(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     answer, _ = tried(monkeypatch, tmp_path, Counts, Counts())
     assert answer.difference is None
 
 
-def test_values_that_are_saved_of_both_lie_in_the_folder_of_the_check(
+def test_recorded_values_of_both_runs_are_saved_in_the_check_folder(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """C++ saves them below the current folder, which is the user's."""

@@ -66,7 +66,7 @@ def attributes_in(path: Path) -> Iterator[tuple[str, str]]:
                 yield module, ".".join(names[:2])
 
 
-def test_each_attribute_that_the_worker_reads_is_listed() -> None:
+def test_features_list_each_private_attribute_the_worker_reads() -> None:
     """If one moves, its feature is missing; without the list, a run would end."""
     read = {
         attribute

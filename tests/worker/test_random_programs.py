@@ -54,7 +54,7 @@ def check(random: Random) -> RealOracle:
 
 
 @pytest.mark.parametrize("seed", KEPT, ids=KEPT.get)
-def test_program_that_once_failed_is_reduced(seed: int) -> None:
+def test_known_regression_program_is_reduced(seed: int) -> None:
     check(Random(seed))
 
 

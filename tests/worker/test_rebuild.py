@@ -75,7 +75,7 @@ class HalvesInPlace(torch.nn.Module):
         return base + 1, lower.sin()
 
 
-def test_what_shares_memory_has_one_number() -> None:
+def test_values_that_share_memory_have_one_storage_number() -> None:
     x = torch.randn(4, 2)
     exported = torch.export.export(HalvesInPlace(), (x,))
     inputs = Inputs((x,), {})
@@ -111,7 +111,7 @@ def expected(loaded: Loaded, candidate: Candidate) -> list[torch.Tensor]:
 @pytest.mark.parametrize("name", ZOO)
 @settings(max_examples=30, deadline=None)
 @given(data=st.data())
-def test_rebuild_computes_what_the_original_computed(
+def test_rebuilt_program_computes_the_original_values(
     name: str, data: st.DataObject
 ) -> None:
     program, skeleton, values = loaded(name)
@@ -128,7 +128,7 @@ def test_rebuild_computes_what_the_original_computed(
 
 
 @pytest.mark.parametrize("name", ZOO)
-def test_rebuild_of_each_single_operator_is_possible(name: str) -> None:
+def test_each_single_operator_can_be_rebuilt(name: str) -> None:
     program, skeleton, values = loaded(name)
     whole = Candidate.from_skeleton(skeleton, Outputs.SINKS)
     for operator in skeleton.operators:
@@ -144,7 +144,7 @@ def test_rebuild_of_each_single_operator_is_possible(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ZOO)
-def test_whole_candidate_gives_what_the_file_gives(name: str) -> None:
+def test_whole_candidate_computes_the_results_of_the_input_program(name: str) -> None:
     program, skeleton, values = loaded(name)
     built = rebuild(program, Candidate.from_skeleton(skeleton), values)
     actual = eager(built.exported, built.failing)
@@ -211,7 +211,7 @@ def test_rebuilt_dynamic_program_runs_at_another_size() -> None:
             torch.testing.assert_close(value, shown[tuple(value.shape)])
 
 
-def test_cut_value_keeps_the_gaps_of_its_strides() -> None:
+def test_cut_value_keeps_gaps_in_its_strides() -> None:
     program, skeleton, values = loaded("several")
     slices = [n for n in skeleton.operators if "slice" in skeleton.node(n).target]
     candidate = apply(Candidate.from_skeleton(skeleton), [Drop(frozenset(slices))])
@@ -220,14 +220,14 @@ def test_cut_value_keeps_the_gaps_of_its_strides() -> None:
     assert gaps
 
 
-def test_only_needed_weights_are_carried() -> None:
+def test_rebuilt_program_holds_only_needed_weights() -> None:
     program, _, values = loaded("weights")
     built = rebuild(program, dropping("weights", "aten.linear.default"), values)
     assert "linear.weight" not in built.exported.state_dict
     assert "scale" in built.exported.state_dict
 
 
-def test_printed_source_leaves_out_no_argument() -> None:
+def test_printed_source_keeps_default_arguments() -> None:
     # pytorch#183988 needs randperm's pin_memory=False, a default, to fail.
     program, skeleton, values = loaded("sizes_as_inputs")
     built = rebuild(program, Candidate.from_skeleton(skeleton, Outputs.SINKS), values)
@@ -303,7 +303,7 @@ FORMS = [loaded, as_exported]
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("name", ZOO)
-def test_program_survives_each_replacement_and_merge(
+def test_program_can_be_rebuilt_after_each_replacement_and_merge(
     name: str, form: Callable[[str], Loaded]
 ) -> None:
     whole = Candidate.from_skeleton(form(name)[1], Outputs.SINKS)
@@ -317,7 +317,7 @@ def test_program_survives_each_replacement_and_merge(
 @pytest.mark.parametrize("name", ZOO)
 @settings(max_examples=5, deadline=None)
 @given(data=st.data())
-def test_cut_program_survives_replacements_and_merges(
+def test_cut_program_can_be_rebuilt_after_replacements_and_merges(
     name: str, form: Callable[[str], Loaded], data: st.DataObject
 ) -> None:
     skeleton = form(name)[1]
@@ -348,7 +348,7 @@ def plain(name: str, node: str, operand: str) -> RebuiltCandidate:
         ("kinds", "any_1", "any_1", torch.ops.aten.logical_not.default),
     ],
 )
-def test_plain_operator_reads_what_it_is_given(
+def test_replacement_operator_reads_the_chosen_operand(
     name: str, node: str, operand: str, function: Any
 ) -> None:
     built = plain(name, node, operand)
@@ -358,7 +358,7 @@ def test_plain_operator_reads_what_it_is_given(
     assert not built.stale
 
 
-def test_plain_operator_is_fed_with_what_the_dear_one_yielded() -> None:
+def test_replacement_operator_can_read_the_replaced_result() -> None:
     built = plain("weights", "linear", "linear")
     _, _, values = loaded("weights")
     assert [i for i in built.failing.args if torch.equal(i, values.failing("linear"))]
@@ -367,12 +367,12 @@ def test_plain_operator_is_fed_with_what_the_dear_one_yielded() -> None:
     assert "torch.ops.aten.linear" not in text
 
 
-def test_program_is_exported_again_where_strides_are_other_ones() -> None:
+def test_program_must_be_reexported_if_strides_change() -> None:
     # roll lays its result out in order, whatever it reads; abs does as it reads.
     assert plain("kinds", "roll", "t").stale
 
 
-def test_plain_operator_must_yield_the_type_it_stands_for() -> None:
+def test_replacement_of_another_type_is_refused() -> None:
     program, skeleton, values = loaded("weights")
     whole = Candidate.from_skeleton(skeleton)
     linear = replace(whole, replace={"linear": "b_scale"})
@@ -380,7 +380,7 @@ def test_plain_operator_must_yield_the_type_it_stands_for() -> None:
         rebuild(program, linear, values)
 
 
-def test_merged_inputs_hold_the_first_ones_value() -> None:
+def test_merged_inputs_hold_the_value_of_the_first_input() -> None:
     program, skeleton, values = loaded("nested")
     first, second = skeleton.inputs[:2]
     whole = Candidate.from_skeleton(skeleton)
@@ -396,7 +396,7 @@ def keeping(skeleton: Skeleton, target: str) -> Candidate:
     return apply(Candidate.from_skeleton(skeleton), [Drop(others)])
 
 
-def test_number_given_from_outside_is_carried_by_a_tensor_of_that_length() -> None:
+def test_number_input_becomes_the_length_of_a_tensor_input() -> None:
     program, skeleton, values = loaded("sizes_as_inputs")
     built = rebuild(program, keeping(skeleton, "aten.expand.default"), values)
     assert not built.stale
@@ -407,7 +407,7 @@ def test_number_given_from_outside_is_carried_by_a_tensor_of_that_length() -> No
     assert wide.shape[0] == 7
 
 
-def test_symbol_is_computed_from_a_size_if_no_input_has_it() -> None:
+def test_symbol_is_computed_from_a_size_if_no_input_has_that_symbol() -> None:
     program, skeleton, values = loaded("computed_dims")
     first = frozenset({skeleton.operators[0]})
     candidate = apply(Candidate.from_skeleton(skeleton), [Drop(first)])
@@ -417,14 +417,16 @@ def test_symbol_is_computed_from_a_size_if_no_input_has_it() -> None:
     eager(built.exported, built.failing)
 
 
-def test_size_that_tells_no_symbol_is_checked_after_one_that_does() -> None:
+def test_size_without_a_solvable_symbol_is_checked_last() -> None:
     program, skeleton, values = loaded("computed_dims")
     built = rebuild(program, keeping(skeleton, "aten.cos.default"), values)
     (flat,) = eager(built.exported, built.failing)
     assert flat.shape == (81,)
 
 
-def test_operator_without_a_result_returns_what_it_wrote(tmp_path: Path) -> None:
+def test_written_operand_is_returned_for_an_operator_without_a_result(
+    tmp_path: Path,
+) -> None:
     program, _, _ = loaded("writes")
     program = program.as_exported()
     values = EagerValues(tmp_path, program)
@@ -469,7 +471,7 @@ def saved(exported: ExportedProgram, folder: Path) -> Loaded:
     return program, describe(program, ""), values
 
 
-def test_operators_inside_of_a_body_can_be_bypassed(tmp_path: Path) -> None:
+def test_operators_in_a_loop_body_can_be_bypassed(tmp_path: Path) -> None:
     program, skeleton, values = loop_of(tmp_path)
     whole = Candidate.from_skeleton(skeleton)
     names = {
@@ -513,7 +515,7 @@ class Turned(torch.nn.Module):
         return found
 
 
-def test_branch_that_no_export_takes_is_refused(tmp_path: Path) -> None:
+def test_branch_that_export_rejects_is_refused(tmp_path: Path) -> None:
     x = torch.randn(4, 4)
     torch.export.save(torch.export.export(Turned(), (x,)), tmp_path / "model.pt2")
     program = load(Setup(str(tmp_path), model=str(tmp_path / "model.pt2")))
@@ -541,7 +543,7 @@ class Normed(torch.nn.Module):
 
 
 @pytest.mark.parametrize("dynamic", [True, False])
-def test_views_that_repeat_can_be_bypassed(dynamic: bool, tmp_path: Path) -> None:
+def test_broadcasting_views_can_be_bypassed(dynamic: bool, tmp_path: Path) -> None:
     inputs = torch.randn(6, 4, 3), torch.rand(6, 4, 1)
     batch = {0: torch.export.Dim("batch")} if dynamic else None
     shapes = (batch, batch) if dynamic else None

@@ -67,7 +67,9 @@ VALUES: list[tuple[Tensor, type[Initializer]]] = [
 
 
 @pytest.mark.parametrize(("value", "kind"), VALUES)
-def test_a_recipe_makes_the_very_values(value: Tensor, kind: type[Initializer]) -> None:
+def test_exact_tensor_spec_reproduces_the_values(
+    value: Tensor, kind: type[Initializer]
+) -> None:
     recipe = make_exact_spec(value, "key")
     assert isinstance(recipe.fill, kind)
     said = TensorSpec.from_json(json.loads(json.dumps(recipe.to_json())))
@@ -92,12 +94,12 @@ def drawn(value: Tensor) -> Seeded | None:
     return choose_seeded_initializer(value, make_exact_spec(value, "key"))
 
 
-def test_what_is_plain_is_not_drawn() -> None:
+def test_plain_values_get_no_seeded_initializer() -> None:
     plain = [torch.ones(70), torch.arange(70.0), ODD, torch.tensor(0.5), few(0)]
     assert [drawn(value) for value in plain] == [None] * len(plain)
 
 
-def test_what_is_drawn_has_the_range_of_what_is_there() -> None:
+def test_seeded_initializer_has_the_range_of_the_values() -> None:
     assert drawn(torch.linspace(-1, 1, 70)) == Seeded("randn")
     assert drawn(torch.linspace(0, 1, 70).bfloat16()) == Seeded("rand")
     assert drawn(torch.randn(9, dtype=torch.complex64)) == Seeded("randn")
@@ -106,13 +108,13 @@ def test_what_is_drawn_has_the_range_of_what_is_there() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "complex64", "float8_e5m2"])
-def test_what_is_drawn_can_be_made(dtype: str) -> None:
+def test_seeded_tensor_spec_can_be_created(dtype: str) -> None:
     recipe = TensorSpec((3, 4), dtype, Seeded("randn"), (1, 3))
     made = make_from_spec(recipe, {})
     assert (made.dtype, made.stride()) == (getattr(torch, dtype), (1, 3))
 
 
-def test_saved_values_are_cut_in_the_steps_that_they_had() -> None:
+def test_saved_values_keep_their_strides_when_resized() -> None:
     value = torch.randn(10, 16)[:, ::2]
     recipe = make_exact_spec(value, "key")
     assert recipe.fill == Saved("key")
@@ -124,14 +126,14 @@ def test_saved_values_are_cut_in_the_steps_that_they_had() -> None:
     assert torch.equal(make_from_spec(smaller.contiguous(), {"key": value}), made)
 
 
-def test_all_saved_values_are_not_copied() -> None:
+def test_saved_values_of_full_size_are_not_copied() -> None:
     value = torch.randn(70, 2).t()
     made = make_from_spec(make_exact_spec(value, "key"), {"key": value})
     assert made.data_ptr() == value.data_ptr()
     assert is_identical(made, value)
 
 
-def test_values_that_are_not_saved_cannot_be_made() -> None:
+def test_missing_saved_values_cannot_be_rebuilt() -> None:
     recipe = TensorSpec((2, 70), "float32", Saved("key"))
     for saved in ({}, *({"key": torch.randn(shape)} for shape in ((2, 60), (70,)))):
         with pytest.raises(CannotRebuild, match="saved"):

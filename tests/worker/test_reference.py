@@ -38,7 +38,7 @@ def as_module_gives(calls: int) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("calls", [1, CALLS])
-def test_buffers_go_from_call_to_call_in_every_form(calls: int) -> None:
+def test_buffers_persist_between_calls_in_every_form(calls: int) -> None:
     program, skeleton, values = loaded("in_place")
     built = rebuild(program, Candidate.from_skeleton(skeleton), values)
     again = run_source(print_program(built), built)
@@ -51,14 +51,14 @@ def test_buffers_go_from_call_to_call_in_every_form(calls: int) -> None:
         torch.testing.assert_close(exact[0], wanted.double())
 
 
-def test_eager_leaves_buffers_as_they_were() -> None:
+def test_eager_run_leaves_buffers_unchanged() -> None:
     program, _, _ = loaded("in_place")
     before = {k: v.clone() for k, v in program.original.state_dict.items()}
     run_eager(program.original, program.failing, seed=SEED, calls=CALLS)
     torch.testing.assert_close(dict(program.original.state_dict), before)
 
 
-def test_first_call_is_not_compared_with_a_later_one() -> None:
+def test_last_call_is_compared_with_the_same_eager_call() -> None:
     program, skeleton, values = loaded("in_place")
     built = rebuild(program, Candidate.from_skeleton(skeleton), values)
     reference = Reference(built, CheckOptions(calls=CALLS))
@@ -140,7 +140,7 @@ def in_calls(exported: ExportedProgram) -> list[list[Any]]:
         (Quiet, [[2.0], [4.0], [6.0]]),
     ],
 )
-def test_what_is_written_is_there_in_the_next_call(
+def test_written_buffer_is_read_by_the_next_call(
     module: type[Late], calls: list[list[float]]
 ) -> None:
     program, skeleton, values = cut_from(module())
@@ -153,7 +153,7 @@ def test_what_is_written_is_there_in_the_next_call(
     assert in_calls(alone.exported) == [first] * CALLS
 
 
-def test_value_may_be_both_returned_and_written() -> None:
+def test_value_can_be_both_returned_and_written() -> None:
     program, skeleton, values = cut_from(Stored())
     built = rebuild(program, Candidate.from_skeleton(skeleton), values)
     assert in_calls(built.exported) == [[2.0, 3.0], [4.0, 5.0], [6.0, 7.0]]
@@ -161,7 +161,7 @@ def test_value_may_be_both_returned_and_written() -> None:
     assert in_calls(again) == in_calls(built.exported)
 
 
-def test_returned_values_alone_keep_no_state() -> None:
+def test_candidate_without_writes_keeps_no_state() -> None:
     program, skeleton, values = loaded("in_place")
     assert keeps_state(program)
     whole = rebuild(program, Candidate.from_skeleton(skeleton), values)
@@ -184,7 +184,7 @@ class Uneven(torch.nn.Module):
         return (x * 1e8 + 0.3) - x * 1e8, x + 1, x.to(torch.int32)
 
 
-def test_only_the_result_that_eager_itself_gets_wrong_is_given_room() -> None:
+def test_only_results_that_eager_rounds_get_wider_tolerances() -> None:
     inputs = Inputs((torch.ones(4),), {})
     exported = torch.export.export(Uneven(), inputs.args)
     spoilt, sound, whole = Reference(
@@ -203,7 +203,7 @@ def test_only_the_result_that_eager_itself_gets_wrong_is_given_room() -> None:
         ({"strict": True}, "output 0: strides (1, 2), eager gives (3, 1)"),
     ],
 )
-def test_results_in_other_strides_differ_if_strides_were_asked_for(
+def test_other_strides_are_a_difference_only_if_strict(
     asked: dict[str, Any], text: str
 ) -> None:
     inputs = Inputs((torch.randn(2, 3),), {})
@@ -220,7 +220,7 @@ def test_results_in_other_strides_differ_if_strides_were_asked_for(
     assert found == Checked(Difference("strides", text) if text else None)
 
 
-def test_tolerances_that_are_asked_for_are_the_limits_of_each_result() -> None:
+def test_requested_tolerances_apply_to_each_result() -> None:
     inputs = Inputs((torch.ones(4),), {})
     exported = torch.export.export(Uneven(), inputs.args)
     run = RebuiltCandidate(exported, inputs, inputs)
@@ -232,7 +232,7 @@ def test_tolerances_that_are_asked_for_are_the_limits_of_each_result() -> None:
     assert sound == whole == (0.5, 0.25)
 
 
-def test_result_that_eager_gets_right_needs_no_limits() -> None:
+def test_exact_eager_result_needs_no_wider_tolerances() -> None:
     inputs = Inputs((torch.ones(4),), {})
     exported = torch.export.export(torch.nn.ReLU(), inputs.args)
     assert (
@@ -252,7 +252,7 @@ class Permuted(torch.nn.Module):
         return inverse, x.new_empty(2, 3), x.new_empty(4, dtype=x.dtype).bool(), x + 1
 
 
-def test_what_lay_in_memory_is_not_compared() -> None:
+def test_uninitialized_memory_is_not_compared() -> None:
     order, x = torch.tensor([2, 0, 1]), torch.ones(2)
     exported = torch.export.export(Permuted(), (order, x))
     inputs = Inputs((order, x), {})
@@ -269,7 +269,7 @@ def test_what_lay_in_memory_is_not_compared() -> None:
 @pytest.mark.parametrize(
     "dtype", [torch.float8_e4m3fn, torch.bfloat16, torch.complex64, torch.int8]
 )
-def test_memory_of_every_dtype_is_filled(dtype: torch.dtype) -> None:
+def test_uninitialized_memory_of_every_dtype_is_filled(dtype: torch.dtype) -> None:
     class Empty(torch.nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return torch.empty_like(x)
@@ -282,7 +282,7 @@ def test_memory_of_every_dtype_is_filled(dtype: torch.dtype) -> None:
         assert (result.to(torch.complex64) == 0).tolist() == [not number] * 3
 
 
-def test_what_lay_in_memory_is_no_index() -> None:
+def test_uninitialized_memory_as_an_index_raises() -> None:
     """Compiled, it is whatever lies there, and that dies of what the original may."""
 
     class Taken(torch.nn.Module):

@@ -126,7 +126,7 @@ def test_program_with_a_script_object_is_rebuilt_and_saved(
     torch.testing.assert_close(found, expected)
 
 
-def test_operators_beside_a_script_object_are_cut() -> None:
+def test_operators_next_to_a_script_object_can_be_cut() -> None:
     alone = cut("operator", "linear", "relu", "tanh", "sum_1")
     kinds = [spec.kind.name for spec in alone.exported.graph_signature.input_specs]
     assert kinds == ["CUSTOM_OBJ", "USER_INPUT"]
@@ -141,7 +141,9 @@ def test_operators_beside_a_script_object_are_cut() -> None:
         ("method", "self.foo.add_tensor("),
     ],
 )
-def test_object_of_plain_data_is_printed_as_its_state(name: str, call: str) -> None:
+def test_script_object_of_plain_data_is_printed_as_its_state(
+    name: str, call: str
+) -> None:
     built = cut(name)
     printed = print_program(built)
     assert any(call in line for line in printed.body)
@@ -157,7 +159,7 @@ def test_object_of_plain_data_is_printed_as_its_state(name: str, call: str) -> N
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_a_listing_holds_script_objects(name: str) -> None:
+def test_listing_holds_script_objects(name: str) -> None:
     built = cut(name)
     found = listing_of(built)
     kind = "saved_object" if name == "queue" else "script_object"
@@ -170,7 +172,7 @@ def test_a_listing_holds_script_objects(name: str) -> None:
     assert listing_of(made).listing.main.statements == lines
 
 
-def test_object_with_tensors_is_printed_as_its_bytes() -> None:
+def test_script_object_with_tensors_is_printed_as_bytes() -> None:
     built = cut("queue")
     (weight,) = print_program(built).weights
     assert weight.kind == "saved_object"
@@ -179,7 +181,7 @@ def test_object_with_tensors_is_printed_as_its_bytes() -> None:
     assert queue.pop().tolist() == [0, 1, 2, 3]
 
 
-def test_calls_change_copies_of_a_script_object() -> None:
+def test_calls_change_only_copies_of_a_script_object() -> None:
     """What is compiled after eager has run must hold the object as it was."""
     program, _ = loaded("queue")
     first = run_eager(program.original, program.failing, seed=SEED)
@@ -204,7 +206,7 @@ def opaque(canary: Path) -> bytes:
     return damage.opaque_object(damage.Payload(os.mkdir, str(canary)))
 
 
-def test_state_of_an_opaque_object_would_run_code(tmp_path: Path) -> None:
+def test_torch_runs_code_in_the_state_of_an_opaque_object(tmp_path: Path) -> None:
     """The reason for all that follows; torch reads it so."""
     torch._C._pickle_load_obj(opaque(tmp_path / "canary"))
     assert (tmp_path / "canary").exists()
@@ -227,7 +229,9 @@ def test_opaque_object_is_not_read(tmp_path: Path) -> None:
         ("torch.distributed.rpc.rref", "cannot contain it"),
     ],
 )
-def test_only_classes_of_preloads_are_read(name: str, said: str) -> None:
+def test_script_object_of_an_unregistered_class_is_refused(
+    name: str, said: str
+) -> None:
     with pytest.raises(Refused, match=said):
         script_objects.require_trusted(saved(name))
 
@@ -240,14 +244,14 @@ class FakePacked:
     def __obj_unflatten__(cls, state: Any) -> None: ...
 
 
-def test_class_with_a_fake_one_from_a_preload_is_read() -> None:
+def test_class_with_a_fake_class_from_a_preload_is_accepted() -> None:
     name = "__torch__.torch.classes.quantized.EmbeddingPackedParamsBase"
     with script_objects.trust_new_classes():
         register_fake_class("quantized::EmbeddingPackedParamsBase", FakePacked)
     script_objects.require_trusted(saved(name))
 
 
-def test_file_with_an_object_of_no_preload_is_refused_before_it_is_read(
+def test_program_with_an_untrusted_script_object_is_not_loaded(
     tmp_path: Path,
 ) -> None:
     of_tests()

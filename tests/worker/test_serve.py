@@ -85,9 +85,7 @@ def ask(vice: str, **arguments: Any) -> str:
     return request_of(vice, **arguments).to_line()
 
 
-def test_serve_answers_one_request_after_the_other(
-    worker: Worker, directory: Path
-) -> None:
+def test_serve_answers_requests_in_order(worker: Worker, directory: Path) -> None:
     for word in ("one", "two"):
         worker.say(ask("echo", word=word))
         assert worker.hear()["answer"] == {"Unresolved": {"why": word}}
@@ -95,7 +93,7 @@ def test_serve_answers_one_request_after_the_other(
     assert not (directory / "child-1").exists()
 
 
-def test_serve_cancels_the_check_it_is_at(
+def test_serve_cancels_the_running_check(
     worker: Worker, tmp_path: Path, wait_for: WaitFor
 ) -> None:
     ready = tmp_path / "ready"
@@ -106,7 +104,7 @@ def test_serve_cancels_the_check_it_is_at(
     assert (ending["how"], ending["stage"]) == ("cancelled", "vice")
 
 
-def test_serve_ignores_a_cancel_when_the_check_has_ended(worker: Worker) -> None:
+def test_serve_ignores_a_cancel_after_the_check_has_ended(worker: Worker) -> None:
     worker.say(ask("echo", word="before"))
     assert worker.hear()["answer"] == {"Unresolved": {"why": "before"}}
     worker.say(CANCEL)
@@ -129,7 +127,7 @@ def test_serve_reads_a_cancel_that_comes_in_pieces(
 
 
 @pytest.mark.parametrize("vice", ["hang_deaf", "daemonise_and_hang"])
-def test_serve_ends_with_all_it_started_when_the_pipe_closes(
+def test_serve_ends_with_all_its_processes_when_the_pipe_closes(
     worker: Worker,
     directory: Path,
     tmp_path: Path,
@@ -145,7 +143,7 @@ def test_serve_ends_with_all_it_started_when_the_pipe_closes(
     assert not directory.exists()
 
 
-def test_serve_ends_when_nobody_reads_its_answer(
+def test_serve_ends_when_the_answer_pipe_is_closed(
     worker: Worker, directory: Path, survivors: Survivors
 ) -> None:
     assert worker.process.stdout is not None
@@ -161,7 +159,7 @@ def test_serve_closes_the_line_in_its_children(worker: Worker) -> None:
     assert worker.hear()["answer"] == {"Unresolved": {"why": '{"pipes": []}'}}
 
 
-def test_line_reads_lines_however_they_arrive() -> None:
+def test_line_reads_lines_that_arrive_in_pieces() -> None:
     source, sink = os.pipe()
     line = Line(source, os.dup(sink))
     try:
@@ -179,7 +177,7 @@ def test_line_reads_lines_however_they_arrive() -> None:
         line.close()
 
 
-def test_line_tells_when_the_parent_is_gone() -> None:
+def test_line_raises_when_the_parent_is_gone() -> None:
     to_server, from_parent = os.pipe()
     to_parent, from_server = os.pipe()
     line = Line(to_server, from_server)

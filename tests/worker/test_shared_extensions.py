@@ -53,7 +53,7 @@ def _build(tmp_path: Path) -> Callable[..., str]:
     return build
 
 
-def test_same_text_is_compiled_once(
+def test_same_extension_source_is_compiled_once(
     build: Callable[..., str], compiled: list[str]
 ) -> None:
     assert [build("a", "x"), build("b", "x"), build("c", "y")] == [
@@ -64,7 +64,7 @@ def test_same_text_is_compiled_once(
     assert compiled == ["x", "y"]
 
 
-def test_other_flags_make_another_library(
+def test_extension_with_other_flags_is_compiled_again(
     build: Callable[..., str], compiled: list[str]
 ) -> None:
     build("a", "x", "-O1")
@@ -72,7 +72,7 @@ def test_other_flags_make_another_library(
     assert compiled == ["x", "x"]
 
 
-def test_nothing_is_shared_that_may_include_files_of_the_user(
+def test_extension_with_user_include_paths_is_not_shared(
     build: Callable[..., str], compiled: list[str]
 ) -> None:
     build("a", "x", "-I/home/user/headers")
@@ -80,7 +80,7 @@ def test_nothing_is_shared_that_may_include_files_of_the_user(
     assert compiled == ["x", "x"]
 
 
-def test_nothing_is_shared_of_a_source_that_lies_elsewhere(
+def test_extension_with_a_source_outside_the_build_is_not_shared(
     build: Callable[..., str], compiled: list[str]
 ) -> None:
     build("a", "x", source="/home/user/ops.cpp")
@@ -88,7 +88,7 @@ def test_nothing_is_shared_of_a_source_that_lies_elsewhere(
     assert compiled == ["x", "x"]
 
 
-def test_what_does_not_compile_is_tried_each_time(
+def test_extension_that_does_not_compile_is_retried(
     build: Callable[..., str], compiled: list[str], tmp_path: Path
 ) -> None:
     for child in ("a", "b"):
@@ -98,7 +98,7 @@ def test_what_does_not_compile_is_tried_each_time(
     assert not list(tmp_path.glob("extension-*"))
 
 
-def test_another_script_is_left_alone(tmp_path: Path) -> None:
+def test_script_without_extensions_keeps_the_usual_build(tmp_path: Path) -> None:
     usual = cpp_extension._run_ninja_build
     script = tmp_path / "repro.py"
     script.write_text("import torch")

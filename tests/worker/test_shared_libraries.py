@@ -56,7 +56,7 @@ def run(bare: Server, folder: Path, weight: str, *, fresh: bool) -> str:
 
 
 @pytest.mark.aoti
-def test_script_is_built_in_a_fork_as_candidates_are(
+def test_script_in_a_fork_is_built_like_a_candidate(
     bare: Server, tmp_path: Path
 ) -> None:
     """With what was compiled for all programs, though its home is another one."""
@@ -122,7 +122,7 @@ def built(child: Path, steps: list[Step]) -> str:
         ("kernel\n", NONE, "-O2", False),
     ],
 )
-def test_library_is_taken_where_all_of_it_is_the_same(
+def test_library_is_reused_only_if_sources_and_flags_match(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     kernel: str,
@@ -153,7 +153,7 @@ def test_library_is_taken_where_all_of_it_is_the_same(
 
 
 @pytest.mark.aoti
-def test_fork_takes_a_library_of_the_same_texts_alone(
+def test_fork_reuses_only_a_library_of_the_same_sources(
     bare: Server, tmp_path: Path
 ) -> None:
     assert RIGHT in run(bare, tmp_path, "1", fresh=True)
@@ -169,7 +169,7 @@ def test_fork_takes_a_library_of_the_same_texts_alone(
 
 @pytest.mark.aoti
 @pytest.mark.parametrize("rows", ["1", "512"])
-def test_library_with_weights_is_made_by_each(
+def test_library_with_weights_is_not_shared(
     bare: Server, tmp_path: Path, rows: str
 ) -> None:
     """What many of them hold is in no text."""

@@ -63,12 +63,12 @@ def _server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_second_child_takes_what_the_first_has_compiled(server: Path) -> None:
+def test_second_child_reuses_the_object_of_the_first(server: Path) -> None:
     first, second = (Compiler(server / name) for name in ("child-1", "child-2"))
     assert first.build() == second.build() == "object 1"
 
 
-def test_child_may_compile_all_of_its_own(server: Path) -> None:
+def test_child_can_be_made_to_compile_everything(server: Path) -> None:
     """What it leaves for an explanation is to name its own files."""
     Compiler(server / "child-1").build()
     with compile_everything():
@@ -76,7 +76,7 @@ def test_child_may_compile_all_of_its_own(server: Path) -> None:
     assert Compiler(server / "child-3").build() == "object 2"
 
 
-def test_what_was_compiled_before_may_say_how(server: Path) -> None:
+def test_compile_command_in_a_source_does_not_prevent_reuse(server: Path) -> None:
     """The texts lie in a cache that they share, too."""
     compiler = Compiler(server / "child-1")
     compiler.build()
@@ -93,12 +93,14 @@ def test_what_was_compiled_before_may_say_how(server: Path) -> None:
         {"kind": "wrapper"},
     ],
 )
-def test_what_is_not_the_same_is_compiled(server: Path, other: dict[str, str]) -> None:
+def test_object_of_another_source_or_flags_is_compiled(
+    server: Path, other: dict[str, str]
+) -> None:
     assert Compiler(server / "child-1").build() == "object 1"
     assert Compiler(server / "child-2", **other).build() == "object 2"
 
 
-def test_own_folder_makes_no_difference_in_a_text(server: Path) -> None:
+def test_folder_of_the_child_in_a_source_does_not_prevent_reuse(server: Path) -> None:
     texts = [f'#line 1 "{server / name}/a.cpp"\n' for name in ("child-1", "child-2")]
     first, second = (
         Compiler(server / f"child-{n}", text).build() for n, text in enumerate(texts, 1)
@@ -106,7 +108,7 @@ def test_own_folder_makes_no_difference_in_a_text(server: Path) -> None:
     assert first == second
 
 
-def test_kernel_is_the_same_whatever_its_file_is_called(server: Path) -> None:
+def test_kernel_object_is_reused_under_another_file_name(server: Path) -> None:
     """It is named for its text, and that names a header in the child's folder."""
     made = []
     for name, stem in (("child-1", "cabc"), ("child-2", "cdef")):
@@ -117,7 +119,7 @@ def test_kernel_is_the_same_whatever_its_file_is_called(server: Path) -> None:
     assert made == ["object 1"] * 2
 
 
-def test_only_the_last_objects_are_kept(server: Path) -> None:
+def test_only_the_newest_objects_are_kept(server: Path) -> None:
     """Those of a long search would fill the disk."""
     for number in range(MOST + 3):
         Compiler(server / f"child-{number}", f"int kernel = {number};\n").build()
@@ -131,19 +133,19 @@ def test_only_the_last_objects_are_kept(server: Path) -> None:
     )
 
 
-def test_library_is_linked_by_each(server: Path) -> None:
+def test_weights_object_is_not_shared(server: Path) -> None:
     for n in (1, 2):
         assert Compiler(server / f"child-{n}", kind="weights").build() == f"object {n}"
 
 
-def test_what_does_not_compile_is_tried_each_time(server: Path) -> None:
+def test_source_that_does_not_compile_is_retried(server: Path) -> None:
     for n in (1, 2):
         with pytest.raises(RuntimeError, match="does not compile"):
             Compiler(server / f"child-{n}", "error").build()
     assert not list(server.glob("object-*"))
 
 
-def test_what_cannot_be_left_or_taken_is_compiled(server: Path) -> None:
+def test_object_is_compiled_if_sharing_fails(server: Path) -> None:
     Compiler(server / "child-1").build()
     (left,) = server.glob("object-*")
     left.unlink()
@@ -169,7 +171,7 @@ assert False, f"the sum is right: {torch.equal(actual[0], args[0] + 1)}"
 
 
 @pytest.mark.aoti
-def test_forks_share_objects_and_a_new_interpreter_does_not(tmp_path: Path) -> None:
+def test_forks_share_objects_but_a_new_interpreter_does_not(tmp_path: Path) -> None:
     script = tmp_path / "repro.py"
     script.write_text(SCRIPT)
     with Server(environment=None) as bare:

@@ -44,7 +44,9 @@ def called_with(example: Tensor, failing: Tensor) -> RebuiltCandidate:
 
 
 @pytest.mark.parametrize("dtype", [*QUARTERS, torch.bfloat16, torch.bool])
-def test_two_sets_of_inputs_are_told_apart_by_their_bytes(dtype: torch.dtype) -> None:
+def test_two_sets_of_inputs_are_distinguished_by_their_bytes(
+    dtype: torch.dtype,
+) -> None:
     example, failing = (torch.tensor([[v, 0.5]] * 2).to(dtype).t() for v in (0.0, 2.0))
     built = called_with(example, failing)
     (two,) = print_program(built).inputs
@@ -61,7 +63,7 @@ def test_two_sets_of_inputs_are_told_apart_by_their_bytes(dtype: torch.dtype) ->
     assert result.tolist() == (failing.to(torch.float64) * 2).tolist()
 
 
-def test_one_element_may_have_any_stride() -> None:
+def test_stride_of_a_single_element_is_ignored() -> None:
     example, failing = (torch.full((2,), v)[::2] for v in (1.0, 2.0))
     assert example.stride() == (2,)
     (one,) = print_program(called_with(example, example)).inputs
@@ -69,7 +71,7 @@ def test_one_element_may_have_any_stride() -> None:
     assert (one.failing is None, two.failing is None) == (True, False)
 
 
-def test_inputs_that_are_no_numbers_are_one_set() -> None:
+def test_equal_inputs_with_nan_are_one_set() -> None:
     values = torch.tensor([float("nan"), 1.0])
     (one,) = print_program(called_with(values, values.clone())).inputs
     assert one.failing is None
@@ -98,7 +100,7 @@ class CondInLoop(torch.nn.Module):
 
 
 @pytest.mark.parametrize("model", [CondInCond, CondInLoop])
-def test_graphs_inside_of_graphs_can_be_exported_again(
+def test_nested_subgraphs_can_be_reexported(
     model: type[torch.nn.Module],
 ) -> None:
     inputs = Inputs((torch.tensor([[0.5, 2.0], [1.0, -3.0]]),), {})
@@ -115,7 +117,7 @@ class Middle(torch.nn.Module):
         return middle.relu()
 
 
-def test_values_of_a_tuple_that_nobody_uses_are_not_printed() -> None:
+def test_unused_tuple_elements_are_not_printed() -> None:
     x = torch.randn(3, 2)
     exported = torch.export.export(Middle(), (x,))
     built = RebuiltCandidate(exported, Inputs((x,), {}), Inputs((x,), {}))
@@ -127,7 +129,7 @@ def test_values_of_a_tuple_that_nobody_uses_are_not_printed() -> None:
     assert torch.equal(found, x[1:2].relu())
 
 
-def test_weights_of_a_sequence_have_names_of_python() -> None:
+def test_weights_of_a_sequential_get_python_identifiers() -> None:
     x = torch.randn(2, 3)
     module = torch.nn.Sequential(torch.nn.Linear(3, 4)).eval()
     inputs = Inputs((x,), {})
@@ -190,7 +192,7 @@ AUTO = torch.export.Dim.AUTO
     ],
     ids=["product", "sum"],
 )
-def test_values_of_computed_sizes_can_be_cut_and_exported_again(
+def test_values_of_computed_sizes_can_be_cut_and_reexported(
     model: torch.nn.Module,
     shape: tuple[int, ...],
     others: tuple[int, ...],
@@ -238,7 +240,7 @@ class BothWays(torch.nn.Module):
         return frames.tanh() * (frames + frames.sin())
 
 
-def test_computed_size_has_a_name_of_its_own_where_export_takes_it(
+def test_computed_size_gets_a_named_dim_if_export_accepts_one(
     tmp_path: Path,
 ) -> None:
     dim = torch.export.Dim("H", min=8, max=64)
@@ -265,7 +267,7 @@ def test_computed_size_has_a_name_of_its_own_where_export_takes_it(
     assert re.fullmatch(r"\(\{1: s\d+\}, \{1: size0\}\)", shapes)
 
 
-def test_of_refused_names_those_of_computed_sizes_go_first() -> None:
+def test_refused_names_of_computed_sizes_are_dropped_first() -> None:
     assert choose_names_to_drop({"s27", "size0", "size_t"}) == {"size0"}
     assert choose_names_to_drop({"s27", "sizes"}) == {"s27", "sizes"}
 
@@ -280,7 +282,7 @@ class PaddedBeside(torch.nn.Module):
         return found
 
 
-def test_dims_that_export_takes_by_name_keep_it_and_the_others_their_bounds() -> None:
+def test_accepted_dims_keep_names_and_refused_dims_keep_bounds() -> None:
     named = torch.export.Dim("n", min=3, max=9)
     inputs = Inputs((torch.randn(2, 2, 15), torch.randn(5)), {})
     exported = torch.export.export(
@@ -296,7 +298,7 @@ def test_dims_that_export_takes_by_name_keep_it_and_the_others_their_bounds() ->
     assert printed.dynamic_shapes == f"({{2: {unnamed}}}, {{0: {name}}})"
 
 
-def test_export_that_refuses_whatever_is_declared_is_asked_no_further(
+def test_export_is_retried_only_once_if_unnamed_dims_are_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     asked: list[str] = []

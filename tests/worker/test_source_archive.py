@@ -127,7 +127,9 @@ def results(program: ExportedProgram) -> list[Any]:
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_program_computes_and_is_called_as_before(name: str, tmp_path: Path) -> None:
+def test_archived_program_keeps_results_signature_and_ranges(
+    name: str, tmp_path: Path
+) -> None:
     with torch.no_grad():
         before = PROGRAMS[name]()
         path = tmp_path / "program.zip"
@@ -145,7 +147,7 @@ def test_program_computes_and_is_called_as_before(name: str, tmp_path: Path) -> 
     assert all(origin.startswith(HERE) for origin in origins)
 
 
-def test_same_program_gives_the_same_bytes(tmp_path: Path) -> None:
+def test_same_program_gives_an_identical_archive(tmp_path: Path) -> None:
     path = tmp_path / "program.zip"
     archives = []
     for _ in range(2):
@@ -154,7 +156,7 @@ def test_same_program_gives_the_same_bytes(tmp_path: Path) -> None:
     assert archives[0] == archives[1]
 
 
-def test_source_archive_is_run_only_if_the_user_allows_it(tmp_path: Path) -> None:
+def test_source_archive_requires_permission_to_run_code(tmp_path: Path) -> None:
     path = tmp_path / "program.zip"
     save_as_source(exported(Quantized()), path)
     with pytest.raises(UsageError, match=r"as Python code.*add --run-code"):

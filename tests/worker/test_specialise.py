@@ -128,7 +128,7 @@ def dynamic(built: RebuiltCandidate) -> list[list[int]]:
     ]
 
 
-def test_sizes_are_described_as_they_are_in_both_runs(batches: Case) -> None:
+def test_skeleton_describes_sizes_of_both_runs(batches: Case) -> None:
     known = batches.skeleton.sizes
     b, t = known[batches.symbol(0)], known[batches.symbol(1)]
     assert (b.passing, b.failing, t.passing, t.failing) == (1, 1, 8, 9)
@@ -137,7 +137,7 @@ def test_sizes_are_described_as_they_are_in_both_runs(batches: Case) -> None:
     assert len(known[product].symbols) == 2
 
 
-def test_static_and_narrow_dims_are_declared_so(batches: Case) -> None:
+def test_static_and_narrow_dims_are_declared_as_such(batches: Case) -> None:
     settled = apply(
         batches.keeping("tanh", "reshape"),
         [
@@ -154,7 +154,7 @@ def test_static_and_narrow_dims_are_declared_so(batches: Case) -> None:
     assert shapes(built.failing) == [(1, 9, 3)]
 
 
-def test_range_alone_leaves_the_other_dim_as_it_was(batches: Case) -> None:
+def test_narrowed_dim_leaves_other_dims_unchanged(batches: Case) -> None:
     settled = apply(
         batches.keeping("tanh"), [Specialise(batches.symbol(1), Specialisation.NARROW)]
     )
@@ -164,7 +164,7 @@ def test_range_alone_leaves_the_other_dim_as_it_was(batches: Case) -> None:
     assert shapes(built.example) == [(5, 8, 3)]
 
 
-def test_static_dim_is_a_number_where_it_is_read(tmp_path: Path) -> None:
+def test_static_dim_becomes_a_number_in_the_graph(tmp_path: Path) -> None:
     runs = ([(5, 4)], [(1, 4)], [(1, 4)])
     made = case(tmp_path, Filled(), runs, [{0: Dim("n", min=1, max=9)}])
     kept = apply(
@@ -186,7 +186,7 @@ def test_static_dim_is_a_number_where_it_is_read(tmp_path: Path) -> None:
         (6, 5, (5, 6), 6),
     ],
 )
-def test_example_avoids_sizes_that_export_takes_for_fixed(
+def test_example_avoids_sizes_that_export_treats_as_fixed(
     tmp_path: Path, passing: int, failing: int, declared: Any, exported_at: int
 ) -> None:
     runs = ([(5, 4, 3)], [(passing, 4, 3)], [(failing, 4, 3)])
@@ -199,7 +199,7 @@ def test_example_avoids_sizes_that_export_takes_for_fixed(
     assert shapes(built.example) == [(exported_at, 4, 3)]
 
 
-def test_derived_dim_becomes_plain_and_needs_no_other_input(tmp_path: Path) -> None:
+def test_plain_derived_dim_needs_no_other_input(tmp_path: Path) -> None:
     t = Dim("t", min=3, max=100)
     runs = (
         [(5, 2), (16, 2)],
@@ -220,7 +220,7 @@ def test_derived_dim_becomes_plain_and_needs_no_other_input(tmp_path: Path) -> N
     assert shapes(built.failing) == [(13, 2)]
 
 
-def test_dims_that_belong_together_cannot_become_plain(tmp_path: Path) -> None:
+def test_related_dims_cannot_become_plain(tmp_path: Path) -> None:
     t = Dim("t", min=3, max=100)
     runs = ([(5, 2), (16, 2)], [(3, 2), (10, 2)], [(4, 2), (13, 2)])
     made = case(tmp_path, Derived(), runs, [{0: t}, {0: 3 * t + 1}])
@@ -251,7 +251,7 @@ def test_derived_dim_is_declared_as_computed_from_another(tmp_path: Path) -> Non
         assert span in ranges(again)
 
 
-def test_derived_dim_is_declared_so_where_nothing_else_shows_its_symbol(
+def test_derived_dim_is_declared_if_no_other_input_has_the_symbol(
     tmp_path: Path,
 ) -> None:
     t = Dim("t", min=3, max=100)
@@ -276,7 +276,7 @@ def settled_in_all(candidate: Candidate) -> Candidate:
     return candidate
 
 
-def test_settled_programs_compute_what_they_did(batches: Case) -> None:
+def test_specialised_programs_compute_the_same_results(batches: Case) -> None:
     whole = Candidate.from_skeleton(batches.skeleton)
     tried = 0
     for name in ("", *batches.skeleton.operators):
@@ -299,7 +299,7 @@ def test_settled_programs_compute_what_they_did(batches: Case) -> None:
     assert tried >= 8
 
 
-def test_input_that_carries_a_size_stands_where_it_did(tmp_path: Path) -> None:
+def test_input_that_carries_a_size_keeps_its_position(tmp_path: Path) -> None:
     # Compiled code works s0 out of 3*s0 + 1 where that comes first, and gets it wrong:
     # repros/sweep_size_from_derived_dim.
     t = Dim("t", min=3, max=100)

@@ -52,7 +52,7 @@ def once(vices: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Once:
     return once
 
 
-def test_supervise_tells_exit_status_and_answer(once: Once, tmp_path: Path) -> None:
+def test_supervise_returns_exit_status_and_answer(once: Once, tmp_path: Path) -> None:
     ending = once(request_of("echo", word="ü\ud800"))
     assert (ending.how, ending.code, ending.stage) == ("exit", 0, "vice")
     assert ending.answer == Unresolved("ü\ud800")
@@ -62,7 +62,7 @@ def test_supervise_tells_exit_status_and_answer(once: Once, tmp_path: Path) -> N
     assert names == ["answer.json", "log", "stage"]
 
 
-def test_supervise_says_that_something_else_has_waited_for_the_child(
+def test_supervise_reports_a_child_reaped_by_another_waiter(
     once: Once,
 ) -> None:
     ending = once(request_of("hang", lost=True))
@@ -72,7 +72,7 @@ def test_supervise_says_that_something_else_has_waited_for_the_child(
     assert seen.signature is None
 
 
-def test_supervise_ends_a_child_over_its_memory(once: Once) -> None:
+def test_supervise_ends_a_child_over_its_memory_limit(once: Once) -> None:
     limit = 200 << 20
     ending = once(replace(request_of("allocate"), max_rss_bytes=limit))
     assert ending.how == "memory"
@@ -83,7 +83,7 @@ def test_supervise_ends_a_child_over_its_memory(once: Once) -> None:
     ("vice", "timeout_s", "how"),
     [("hang_on_the_gil", 0.7, "timeout"), ("allocate", 60.0, "memory")],
 )
-def test_supervise_has_a_child_over_its_limits_say_where_it_is(
+def test_supervise_logs_the_stack_of_a_child_over_its_limits(
     once: Once, tmp_path: Path, vice: str, timeout_s: float, how: str
 ) -> None:
     asked = request_of(vice, timeout_s=timeout_s, ready=str(tmp_path / "ready"))
@@ -108,7 +108,7 @@ def _crowded() -> Iterator[int]:
 
 
 @pytest.mark.parametrize(("cpu_s", "how"), [(0.3, "exit"), (1e9, "timeout")])
-def test_supervise_tells_what_hangs_from_what_waits_for_a_core(
+def test_supervise_separates_a_hang_from_waiting_for_a_core(
     once: Once, crowded: int, cpu_s: float, how: str
 ) -> None:
     asked = request_of("spin", timeout_s=0.8, core=crowded, cpu_s=cpu_s)
@@ -119,7 +119,7 @@ def test_supervise_tells_what_hangs_from_what_waits_for_a_core(
     assert ending.runnable > 3
 
 
-def test_supervise_has_no_answer_from_what_never_gets_its_core(
+def test_supervise_has_no_verdict_on_a_child_starved_of_its_core(
     once: Once, crowded: int
 ) -> None:
     asked = request_of("spin", core=crowded, cpu_s=1e9)
@@ -135,7 +135,7 @@ def test_supervise_leaves_no_core_file(once: Once, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("old_kernel", [False, True])
 @pytest.mark.parametrize("vice", ["daemonise", "storm", "runaways"])
-def test_supervise_leaves_no_process(
+def test_supervise_leaves_no_process_behind(
     once: Once, survivors: Callable[[], list[str]], vice: str, old_kernel: bool
 ) -> None:
     assert once(request_of(vice, old_kernel=old_kernel)).how == "exit"
@@ -150,7 +150,7 @@ def test_supervise_leaves_no_process(
         ("allocate_in_children", 60.0, "memory"),
     ],
 )
-def test_supervise_needs_no_new_kernel(
+def test_supervise_works_on_an_old_kernel(
     once: Once, vice: str, timeout_s: float, how: str
 ) -> None:
     asked = request_of(vice, old_kernel=True, timeout_s=timeout_s)
@@ -169,7 +169,7 @@ signal.pause()
 
 
 @pytest.mark.skipif(not kernel_lists_children(), reason="this kernel lists no children")
-def test_supervise_looks_at_no_process_of_others(once: Once, tmp_path: Path) -> None:
+def test_supervise_inspects_only_its_own_processes(once: Once, tmp_path: Path) -> None:
     """Else its own CPU-seconds would grow with what the machine runs."""
     told = str(tmp_path / "looked_at")
     command = [sys.executable, "-S", "-c", IDLE]
@@ -186,7 +186,7 @@ def test_supervise_looks_at_no_process_of_others(once: Once, tmp_path: Path) -> 
     assert 3 < len(numbers) <= 2 + 12  # the server, its child, what that has forked
 
 
-def test_supervise_has_no_answer_where_the_folder_is_missing(
+def test_supervise_fails_with_a_message_if_its_folder_is_missing(
     once: Once, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     tmp_path.rmdir()
@@ -208,7 +208,7 @@ def _below(request: pytest.FixtureRequest) -> Below:
     return lambda pid: [*list_descendants(pid, list_children_by_kernel)]
 
 
-def test_descendants_reach_every_generation(
+def test_descendants_include_every_generation(
     wait_for: Callable[[Callable[[], object]], None], below: Below
 ) -> None:
     shell = subprocess.Popen(
@@ -222,7 +222,7 @@ def test_descendants_reach_every_generation(
         shell.wait()
 
 
-def test_descendants_of_every_thread_are_met(
+def test_descendants_include_children_of_every_thread(
     wait_for: Callable[[Callable[[], object]], None], below: Below
 ) -> None:
     start = "subprocess.run(['sleep', '1000'])"
@@ -236,7 +236,7 @@ def test_descendants_of_every_thread_are_met(
         parent.wait()
 
 
-def test_descendants_name_the_dead_that_nobody_waited_for(
+def test_descendants_include_zombies(
     wait_for: Callable[[Callable[[], object]], None], below: Below
 ) -> None:
     code = "import os, time; os.fork() or os._exit(0); time.sleep(1000)"
@@ -250,7 +250,7 @@ def test_descendants_name_the_dead_that_nobody_waited_for(
         parent.wait()
 
 
-def test_write_answer_leaves_all_or_nothing(tmp_path: Path) -> None:
+def test_write_answer_is_atomic(tmp_path: Path) -> None:
     write_answer(tmp_path, Unresolved("whole"))
     half: Any = object()
     with pytest.raises(TypeError, match="no place in JSON"):

@@ -31,7 +31,7 @@ def _own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return module
 
 
-def test_entries_of_own_code_are_listed_and_those_of_pytorchs_are_not(
+def test_only_table_entries_of_user_code_are_listed(
     own: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert (TABLE, str(SOFTMAX)) not in own_entries().entries
@@ -40,7 +40,7 @@ def test_entries_of_own_code_are_listed_and_those_of_pytorchs_are_not(
     assert entries == ((TABLE, "aten._softmax.default"),)
 
 
-def test_entry_is_gone_that_no_table_of_this_process_has(
+def test_entry_is_missing_if_no_table_of_this_process_has_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     there, gone = (TABLE, str(GELU)), (TABLE, "aten.no_such.default")

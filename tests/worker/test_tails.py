@@ -52,7 +52,7 @@ def ways(
 
 
 @pytest.mark.parametrize("length", [1, 3, 4000])
-def test_compiled_code_reads_a_known_filling_behind_a_result(length: int) -> None:
+def test_compiled_code_reads_known_bytes_past_a_short_result(length: int) -> None:
     x = torch.full((length,), 3.0)
     zeros, others = (way(x) for way in ways(as_declared, x, [SHORT]))
     pairs, odd = [3 + (3 << 32)] * (length // 2), length % 2
@@ -63,7 +63,7 @@ def test_compiled_code_reads_a_known_filling_behind_a_result(length: int) -> Non
     assert others == [*pairs, *[glued] * odd, *[one] * behind]
 
 
-def test_result_keeps_values_and_strides() -> None:
+def test_filled_result_keeps_values_and_strides() -> None:
     x = torch.randn(3, 5).t()
     for way in ways(torch.ops.shrinkfx_tails.narrow, x, [SHORT]):
         result = way(x)
@@ -71,7 +71,7 @@ def test_result_keeps_values_and_strides() -> None:
         assert result.stride() == x.to(torch.int32).stride()
 
 
-def test_nothing_is_done_unless_it_is_asked_for() -> None:
+def test_tails_are_filled_only_if_requested() -> None:
     assert ways(as_declared, torch.ones(2), ()) == [as_declared]
     recorded = ways(as_declared, torch.ones(1), [SHORT], compiled_view="folder")
     assert [way(torch.ones(1)) for way in recorded] == [[1]]  # one run, with zeros
@@ -108,7 +108,7 @@ def giving(answer: Answer) -> Callable[[], Answer]:
         ([raising("index"), raising("size")], "assert", None),
     ],
 )
-def test_it_fails_where_it_does_so_with_each_filling(
+def test_failure_counts_only_if_each_filling_gives_the_same_one(
     runs: list[Callable[[], Answer]], sought: str, answer: Answer | None
 ) -> None:
     found = require_same_failure(runs, sought)
@@ -119,13 +119,13 @@ def test_it_fails_where_it_does_so_with_each_filling(
         assert found is answer
 
 
-def test_what_it_raises_with_each_filling_is_raised() -> None:
+def test_exception_with_each_filling_is_raised() -> None:
     with pytest.raises(RuntimeError, match="0 <= tmp2 < 5L"):
         require_same_failure(
             [raising("0 <= tmp1 < 5L"), raising("0 <= tmp2 < 5L")], "assert"
         )
 
 
-def test_what_is_raised_where_a_wrong_result_is_sought_ends_it() -> None:
+def test_exception_ends_a_check_that_looks_for_a_wrong_result() -> None:
     with pytest.raises(RuntimeError, match="index"):
         require_same_failure([raising("index"), giving(WRONG)], "mismatch")

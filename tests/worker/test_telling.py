@@ -14,7 +14,7 @@ NAMES = sorted(path.name for path in KERNELS.glob("*.cpp"))
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_each_line_keeps_its_place(name: str) -> None:
+def test_instrumented_kernel_keeps_line_numbers(name: str) -> None:
     text = (KERNELS / name).read_text()
     lines = instrument_kernel(text).split("\n")
     own = [line for line in lines if not line.endswith(ADDED_LINE_MARK)]
@@ -27,7 +27,7 @@ def test_each_line_keeps_its_place(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_each_check_tells_its_own_line_before_it_throws(name: str) -> None:
+def test_each_kernel_check_reports_its_line_before_throwing(name: str) -> None:
     text = (KERNELS / name).read_text()
     lines = [
         x
@@ -41,7 +41,7 @@ def test_each_check_tells_its_own_line_before_it_throws(name: str) -> None:
         assert line.index("shrinkfx::check") < line.index("AOTI_TORCH_CHECK")
 
 
-def test_a_vector_is_told_by_its_lanes() -> None:
+def test_vector_check_reports_lanes() -> None:
     text = (KERNELS / "masked_tail.cpp").read_text()
     check = Code(text).checks()[0]
     line = next(
@@ -55,7 +55,7 @@ def test_a_vector_is_told_by_its_lanes() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_each_statement_notes_its_line(name: str) -> None:
+def test_each_kernel_statement_records_its_line(name: str) -> None:
     text = (KERNELS / name).read_text()
     own = text.split("\n")
     told = instrument_kernel(text, lines_too=True)
@@ -73,7 +73,7 @@ def test_each_statement_notes_its_line(name: str) -> None:
     assert "shrinkfx::at" not in instrument_kernel(text)
 
 
-def test_what_it_was_given_is_told_where_it_begins() -> None:
+def test_kernel_arguments_are_reported_at_its_start() -> None:
     text = (KERNELS / "literal_and_symbol.cpp").read_text()
     told = instrument_kernel(text)
     assert '"in_ptr0", "in_ptr1"' in told
@@ -81,6 +81,6 @@ def test_what_it_was_given_is_told_where_it_begins() -> None:
     assert "static_cast<const void*>(out_ptr1)" in told
 
 
-def test_code_of_another_form_stays_as_it_is() -> None:
+def test_code_that_is_not_cpp_is_not_instrumented() -> None:
     text = "async_compile.triton('triton_poi_fused_0', '''def triton_poi(x): pass''')"
     assert instrument_kernel(text) == text

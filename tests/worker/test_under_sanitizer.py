@@ -62,7 +62,7 @@ class OnGpu:
         return request
 
 
-def asked(folder: Path, guard: Guard, task: Task | None = None) -> Observation:
+def run_check(folder: Path, guard: Guard, task: Task | None = None) -> Observation:
     """Answer as a worker on a GPU does."""
     worker = OnGpu(Setup(directory=str(folder), backend=Backend.AOTI))
     options = CheckOptions(guard_pages=guard)
@@ -80,11 +80,11 @@ def install(text: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("tool", [Guard.MEMCHECK, Guard.INITCHECK, Guard.RACECHECK])
-def test_check_is_a_new_python_under_the_tool(
+def test_check_runs_a_new_python_under_compute_sanitizer(
     tool: Guard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     install(LOOKS_ON, tmp_path, monkeypatch)
-    seen = asked(tmp_path, tool)
+    seen = run_check(tmp_path, tool)
     assert f"asked: --tool={tool} --target-processes=application-only" in seen.log
     assert ("--leak-check=no" in seen.log) == (tool is Guard.MEMCHECK)
     assert f"-P -m shrinkfx.worker --once {tmp_path / 'child'}" in seen.log
@@ -94,27 +94,27 @@ def test_check_is_a_new_python_under_the_tool(
     assert "triton_poi_fused_add_0, line 33" in seen.signature.text
 
 
-def test_device_that_it_refuses_is_told(
+def test_device_that_compute_sanitizer_refuses_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     install(REFUSES, tmp_path, monkeypatch)
-    seen = asked(tmp_path, Guard.MEMCHECK)
+    seen = run_check(tmp_path, Guard.MEMCHECK)
     assert seen.signature is None
     assert seen.unresolved.startswith("compute-sanitizer refuses: Device not supported")
 
 
-def test_without_it_it_is_said_what_to_install(
+def test_missing_compute_sanitizer_is_reported_with_the_package(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("CUDA_HOME", str(tmp_path))
-    seen = asked(tmp_path, Guard.MEMCHECK)
+    seen = run_check(tmp_path, Guard.MEMCHECK)
     assert seen.signature is None
     assert "pip install nvidia-cuda-sanitizer-api" in seen.unresolved
 
 
-def test_only_what_runs_the_program_is_under_it(
+def test_only_tasks_that_run_the_program_use_compute_sanitizer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     install(LOOKS_ON, tmp_path, monkeypatch)
-    assert "asked:" not in asked(tmp_path, Guard.MEMCHECK, Describe()).log
+    assert "asked:" not in run_check(tmp_path, Guard.MEMCHECK, Describe()).log

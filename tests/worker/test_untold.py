@@ -32,7 +32,7 @@ def run(names: RecoveredNames | None) -> RebuiltCandidate:
         (CandidateForm.SOURCE, "its printed source was run"),
     ],
 )
-def test_word_is_left_of_why_nothing_is_told(
+def test_reason_for_unknown_names_is_written_to_the_results(
     tmp_path: Path, form: CandidateForm, how: str
 ) -> None:
     values, evidence = tmp_path / "values.json", str(tmp_path / "evidence.json")
@@ -50,7 +50,7 @@ def test_word_is_left_of_why_nothing_is_told(
     assert not Path(evidence).exists()
 
 
-def test_names_that_are_known_are_given_back(tmp_path: Path) -> None:
+def test_known_names_are_restored(tmp_path: Path) -> None:
     asked = CheckOptions(compiled_view=str(tmp_path))
     named, options = restore_known_names(run(RecoveredNames({"relu": "relu_7"})), asked)
     assert options == asked
@@ -61,7 +61,7 @@ def test_names_that_are_known_are_given_back(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "names", [None, RecoveredNames({"relu": "relu_7"}), RecoveredNames(why_not=WHY)]
 )
-def test_nothing_is_left_or_made_where_nobody_asked(
+def test_names_are_not_restored_if_no_result_needs_them(
     tmp_path: Path, names: RecoveredNames | None
 ) -> None:
     made = run(names)

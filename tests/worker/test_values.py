@@ -30,7 +30,7 @@ EXAMPLE = Inputs((torch.ones(4, 2),), {})
 TOO_LONG = Inputs((torch.ones(9, 2),), {})
 
 
-def test_eager_runs_on_sizes_outside_of_the_ranges() -> None:
+def test_eager_runs_at_sizes_outside_of_the_declared_ranges() -> None:
     (result,) = run_eager(PROGRAM, TOO_LONG, seed=0)
 
     assert result.tolist() == [[3.0, 3.0]] * 9
@@ -48,7 +48,7 @@ class Sum(torch.nn.Module):
         return self.total, self.total[1:]
 
 
-def test_returned_buffer_is_as_the_last_call_left_it() -> None:
+def test_returned_buffer_has_the_value_after_the_last_call() -> None:
     exported = export(Sum(), (torch.ones(3),))
     for program in (exported, exported.run_decompositions({})):
         ones = Inputs((torch.ones(3),), {})
@@ -57,7 +57,9 @@ def test_returned_buffer_is_as_the_last_call_left_it() -> None:
         assert program.state_dict["total"].tolist() == [0.0] * 3
 
 
-def test_values_are_kept_for_sizes_outside_of_the_ranges(tmp_path: Path) -> None:
+def test_values_are_kept_for_sizes_outside_of_the_declared_ranges(
+    tmp_path: Path,
+) -> None:
     program = Program(PROGRAM, PROGRAM, EXAMPLE, TOO_LONG)
     values = EagerValues(tmp_path, program)
 
@@ -67,7 +69,7 @@ def test_values_are_kept_for_sizes_outside_of_the_ranges(tmp_path: Path) -> None
     assert values.failing(product).tolist() == [[3.0, 3.0]] * 9
 
 
-def test_operators_do_not_lie_where_inputs_are_others_than_exported(
+def test_inputs_of_other_sizes_are_no_fake_kernel_mismatch(
     tmp_path: Path,
 ) -> None:
     exported = export(Scale(), (torch.ones(4, 2),))
@@ -80,7 +82,7 @@ class Look(torch.nn.Module):
         return x.tanh()[at].sin()
 
 
-def test_failing_inputs_alone_decide_whether_eager_fails(tmp_path: Path) -> None:
+def test_only_the_failing_inputs_decide_whether_eager_fails(tmp_path: Path) -> None:
     inside, outside = (
         Inputs((torch.ones(4), torch.tensor([place])), {}) for place in (3, 9)
     )
@@ -115,7 +117,7 @@ class AroundALie(torch.nn.Module):
         return halved.tanh() * 2
 
 
-def test_only_the_operator_that_lies_is_named(tmp_path: Path) -> None:
+def test_only_the_operator_with_a_fake_kernel_mismatch_is_named(tmp_path: Path) -> None:
     exported = export(AroundALie(), (torch.ones(4),))
     inputs = Inputs((torch.ones(4),), {})
     program = Program(exported, exported, inputs, inputs)
@@ -173,7 +175,7 @@ def record(module: torch.nn.Module, x: Tensor, folder: Path) -> RunRecord:
     )
 
 
-def test_operator_that_lies_about_one_of_its_results_is_named(tmp_path: Path) -> None:
+def test_fake_kernel_mismatch_of_each_result_is_named(tmp_path: Path) -> None:
     recorded = record(AroundTwoLies(), torch.ones(4, 4), tmp_path)
     shape, strides = recorded.mismatches
     for place, lie in enumerate([shape, strides]):
@@ -183,7 +185,7 @@ def test_operator_that_lies_about_one_of_its_results_is_named(tmp_path: Path) ->
     assert "has strides [1, 4], but its fake kernel declares [4, 1]" in strides.text
 
 
-def test_operator_that_lies_in_the_branch_taken_is_named(tmp_path: Path) -> None:
+def test_fake_kernel_mismatch_in_the_taken_branch_is_named(tmp_path: Path) -> None:
     recorded = record(AroundABranch(), torch.ones(4), tmp_path / "taken")
     (lie,) = recorded.mismatches
     assert lie.text.startswith("half (shrinkfx_test.half.default) is torch.float32[2]")
@@ -199,7 +201,7 @@ class TransposedAlone(torch.nn.Module):
         return result
 
 
-def test_result_laid_out_otherwise_in_as_much_memory_is_not_short(
+def test_result_with_other_strides_of_the_same_size_is_not_short(
     tmp_path: Path,
 ) -> None:
     exported = export(TransposedAlone(), (torch.ones(4, 4),))
@@ -220,7 +222,7 @@ class Turned(torch.nn.Module):
         return torch.relu(x @ self.weight.t()[:, 50:])
 
 
-def test_views_of_weights_are_noted_without_their_elements(tmp_path: Path) -> None:
+def test_views_of_weights_are_saved_without_their_elements(tmp_path: Path) -> None:
     example = Inputs((torch.ones(1, 100),), {})
     exported = export(Turned(), example.args).run_decompositions({})
     program = Program(exported, exported, example, example)
@@ -238,7 +240,7 @@ def test_views_of_weights_are_noted_without_their_elements(tmp_path: Path) -> No
 VIEW = (100, 150)
 
 
-def test_weights_that_a_run_writes_into_stay_as_they_were(tmp_path: Path) -> None:
+def test_weights_written_by_a_run_are_unchanged_afterwards(tmp_path: Path) -> None:
     example = Inputs((torch.ones(3),), {})
     exported = export(Sum(), example.args)
     for program in (exported, exported.run_decompositions({})):

@@ -77,7 +77,7 @@ def call(*words: int) -> None:
         raise PermissionError(words)
 
 
-def test_inside_nothing_is_written_started_or_connected(tmp_path: Path) -> None:
+def test_sandbox_prevents_writes_processes_and_connections(tmp_path: Path) -> None:
     (tmp_path / "kept").write_text("kept")
 
     tried_here = attempts(tmp_path)
@@ -100,14 +100,14 @@ def test_inside_nothing_is_written_started_or_connected(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="numbers of x86_64")
-def test_these_calls_reach_the_kernel_outside() -> None:
+def test_own_signals_and_calls_outside_the_sandbox_are_allowed() -> None:
     call(*CALLS["handler"])
     call(234, os.getpid(), threading.get_native_id(), 0)
     run_sandboxed(lambda: call(234, os.getpid(), threading.get_native_id(), 0))
     run_sandboxed(lambda: call(200, threading.get_native_id(), 0))
 
 
-def test_a_process_can_still_abort_behind_the_wall() -> None:
+def test_sandboxed_process_can_abort() -> None:
     read = "from shrinkfx.worker.loading.sandbox import run_sandboxed"
     code = f"import os; {read}; run_sandboxed(os.abort)"
     done = subprocess.run(
@@ -116,26 +116,26 @@ def test_a_process_can_still_abort_behind_the_wall() -> None:
     assert done.returncode == -signal.SIGABRT, done.stderr
 
 
-def test_what_reading_needs_is_possible(tmp_path: Path) -> None:
+def test_sandbox_allows_reading_a_file(tmp_path: Path) -> None:
     path = tmp_path / "tensor.pt"
     torch.save(torch.arange(3), path)
     assert run_sandboxed(lambda: torch.load(path, mmap=True)).tolist() == [0, 1, 2]
     run_sandboxed(lambda: Path(os.devnull).write_text("x"))
 
 
-def test_afterwards_the_process_is_as_free_as_before(tmp_path: Path) -> None:
+def test_process_is_unrestricted_after_the_sandboxed_call(tmp_path: Path) -> None:
     run_sandboxed(list)
     (tmp_path / "new").write_text("x")
     assert subprocess.run(["true"], check=True).returncode == 0
     socket.socket().close()
 
 
-def test_errors_come_out() -> None:
+def test_sandboxed_call_raises_its_error() -> None:
     with pytest.raises(ZeroDivisionError):
         run_sandboxed(lambda: 1 // 0)
 
 
-def test_a_call_that_never_ends_is_ended_by_the_kernel() -> None:
+def test_sandboxed_call_is_ended_at_the_cpu_time_limit() -> None:
     code = (
         "from shrinkfx.worker.loading.sandbox import run_sandboxed, limit_cpu_time\n"
         "with limit_cpu_time(1): pass\n"

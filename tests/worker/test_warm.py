@@ -50,12 +50,12 @@ class Asked:
         work = self.device.work(request)
         return supervise(work, request, folder, lambda: False, self.apart, child)
 
-    def said(self, request: Request) -> str:
+    def ask_for_word(self, request: Request) -> str:
         return word(self.ask(request))
 
     def begin(self, request: Request) -> None:
         """Ask as often as it takes until others are expected to be asked like that."""
-        assert [self.said(request) for _ in range(2)] == [COLD, COLD]
+        assert [self.ask_for_word(request) for _ in range(2)] == [COLD, COLD]
 
 
 def word(ending: Ending) -> str:
@@ -90,17 +90,15 @@ def _settle(server: Asked, wait_for: Callable[[Callable[[], object]], None]) -> 
     return lambda: wait_for(lambda: server.warm.settled_children == MOST)
 
 
-def test_next_check_is_done_by_a_child_that_has_a_context(
-    server: Asked, settle: Settle
-) -> None:
+def test_next_check_runs_in_a_prewarmed_process(server: Asked, settle: Settle) -> None:
     server.begin(CHECK)
     settle()
-    assert server.said(CHECK) == WARM
+    assert server.ask_for_word(CHECK) == WARM
     settle()
-    assert server.said(CHECK) == WARM
+    assert server.ask_for_word(CHECK) == WARM
 
 
-def test_child_does_one_check_and_what_has_died_is_never_used_again(
+def test_prewarmed_process_runs_one_check_and_is_replaced_if_dead(
     server: Asked, settle: Settle
 ) -> None:
     server.begin(CHECK)
@@ -113,10 +111,10 @@ def test_child_does_one_check_and_what_has_died_is_never_used_again(
     assert len(used) == 1
     settle()
     assert used.isdisjoint(server.apart)
-    assert server.said(CHECK) == WARM
+    assert server.ask_for_word(CHECK) == WARM
 
 
-def test_no_more_wait_than_are_of_use_and_none_is_ended_with_a_check(
+def test_number_of_prewarmed_processes_is_bounded(
     server: Asked, settle: Settle
 ) -> None:
     server.ask(CHECK)
@@ -127,28 +125,32 @@ def test_no_more_wait_than_are_of_use_and_none_is_ended_with_a_check(
         assert len(server.apart) == MOST
 
 
-def test_short_memory_has_none_wait(server: Asked, settle: Settle) -> None:
+def test_no_prewarmed_process_is_kept_if_memory_is_short(
+    server: Asked, settle: Settle
+) -> None:
     """What is free bounds them; they give back what they had themselves."""
     (server.device.folder / "free").write_text("20")
     server.begin(CHECK)
     settle()
     for _ in range(2):
-        assert server.said(CHECK) == COLD
+        assert server.ask_for_word(CHECK) == COLD
     assert not server.apart
     assert len(server.device.contexts()) == MOST  # and it is not tried each time
 
 
 @pytest.mark.parametrize("what", ["no-driver", "broken"])
-def test_child_without_a_sound_context_takes_nothing(
+def test_prewarmed_process_without_a_usable_context_runs_no_check(
     server: Asked, settle: Settle, what: str
 ) -> None:
     (server.device.folder / what).touch()
     server.begin(CHECK)
     settle()
-    assert server.said(CHECK) == COLD
+    assert server.ask_for_word(CHECK) == COLD
 
 
-def test_other_settings_have_other_children(server: Asked, settle: Settle) -> None:
+def test_other_settings_get_other_prewarmed_processes(
+    server: Asked, settle: Settle
+) -> None:
     """An allocator, or a variable, counts before there is a context."""
     server.begin(CHECK)
     settle()
@@ -157,28 +159,28 @@ def test_other_settings_have_other_children(server: Asked, settle: Settle) -> No
     server.begin(beside)
     settle()
     assert before.isdisjoint(server.apart)
-    assert server.said(beside) == WARM
+    assert server.ask_for_word(beside) == WARM
 
 
-def test_what_needs_no_context_takes_none(server: Asked, settle: Settle) -> None:
-    server.begin(CHECK)
-    settle()
-    before = set(server.apart)
-    assert server.said(Request(CollectVersions())) == COLD
-    assert server.apart == before
-
-
-def test_child_that_something_has_killed_is_done_without(
+def test_task_without_a_context_uses_no_prewarmed_process(
     server: Asked, settle: Settle
 ) -> None:
     server.begin(CHECK)
     settle()
+    before = set(server.apart)
+    assert server.ask_for_word(Request(CollectVersions())) == COLD
+    assert server.apart == before
+
+
+def test_killed_prewarmed_process_is_not_used(server: Asked, settle: Settle) -> None:
+    server.begin(CHECK)
+    settle()
     for pid in server.apart:
         os.kill(pid, 9)
-    assert server.said(CHECK) == COLD
+    assert server.ask_for_word(CHECK) == COLD
 
 
-def test_context_of_a_gpu_depends_on_what_counts_before_it() -> None:
+def test_gpu_context_settings_depend_on_allocator_and_environment() -> None:
     contexts = Contexts(lambda request: None, "cuda")
     plain = contexts.settings_of(CHECK)
     assert plain is not None
@@ -195,7 +197,7 @@ def test_context_of_a_gpu_depends_on_what_counts_before_it() -> None:
         assert contexts.settings_of(elsewhere) is None
 
 
-def test_server_and_its_forks_have_warm_children_and_leave_none(
+def test_server_and_forks_prewarm_processes_and_leave_none_behind(
     device: FolderDevice,
     survivors: Callable[[], list[str]],
     wait_for: Callable[[Callable[[], object]], None],
@@ -206,12 +208,12 @@ def test_server_and_its_forks_have_warm_children_and_leave_none(
         wait_for(lambda: word(server.ask(CHECK)) == WARM)
         fork = Fork(server, CheckOptions(), 2)
 
-        def asked() -> str:
+        def ask_fork() -> str:
             fork.send(CHECK)
             return word(fork.receive(CHECK))
 
-        assert asked() == COLD
-        wait_for(lambda: asked() == WARM)
+        assert ask_fork() == COLD
+        wait_for(lambda: ask_fork() == WARM)
         wait_for(lambda: word(server.ask(CHECK)) == WARM)
         fork.close()
     assert not survivors()

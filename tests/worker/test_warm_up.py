@@ -9,7 +9,7 @@ from shrinkfx.errors import LoadError
 from shrinkfx.worker.aoti import backend as aoti
 
 
-def test_lock_that_another_process_holds_is_no_missing_compiler(
+def test_lock_timeout_is_not_reported_as_a_missing_compiler(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def waits() -> None:

@@ -97,7 +97,7 @@ def one_failure(observations: list[Observation]) -> Signature:
     return signature
 
 
-def test_assertion_is_one_in_every_run(folder: Path) -> None:
+def test_assertion_has_the_same_signature_in_every_run(folder: Path) -> None:
     with compiler(Gathers, rows(EVERYWHERE), folder) as wide:
         observations = seen(wide)
     assert BOUNDS.admits(one_failure(observations))
@@ -106,7 +106,7 @@ def test_assertion_is_one_in_every_run(folder: Path) -> None:
         assert "Exception raised from cpp_fused" in observation.log
 
 
-def test_exception_is_one_in_every_run(folder: Path) -> None:
+def test_exception_has_the_same_signature_in_every_run(folder: Path) -> None:
     with compiler(Throws, rows(NOWHERE), folder) as wide:
         found = one_failure(seen(wide))
     assert (found.kind, found.stage) == (Kind.EXCEPTION, Stage.RUN)
@@ -114,7 +114,7 @@ def test_exception_is_one_in_every_run(folder: Path) -> None:
 
 
 @pytest.mark.every_run
-def test_of_two_failures_it_is_that_of_the_first_part_in_every_run(
+def test_failure_of_the_first_part_takes_precedence_in_every_run(
     folder: Path,
 ) -> None:
     with compiler(Throws, rows(FIRST), folder) as wide:
@@ -123,7 +123,7 @@ def test_of_two_failures_it_is_that_of_the_first_part_in_every_run(
     assert all("planted: element 3" in each.log for each in observations)
 
 
-def test_value_that_is_not_finite_is_said_to_be_so_in_every_run(folder: Path) -> None:
+def test_nan_input_is_reported_in_every_run(folder: Path) -> None:
     values, index = rows(NOWHERE)
     values[:, 3] = torch.nan
     with compiler(Gathers, (values, index), folder) as wide:
@@ -133,12 +133,14 @@ def test_value_that_is_not_finite_is_said_to_be_so_in_every_run(folder: Path) ->
     assert (found.kind, found.detail) == (Kind.CHECK_INPUTS, "At least one NaN")
 
 
-def test_program_that_is_well_passes_in_any_number_of_threads(folder: Path) -> None:
+def test_healthy_program_passes_in_sixteen_threads(folder: Path) -> None:
     with compiler(Gathers, rows(NOWHERE), folder) as wide:
         assert [observation.signature for observation in seen(wide)] == [None] * RUNS
 
 
-def test_assertion_is_one_in_every_run_without_a_library(folder: Path) -> None:
+def test_assertion_has_one_signature_without_the_terminate_handler(
+    folder: Path,
+) -> None:
     for inputs, module in [(rows(EVERYWHERE), Gathers), (rows(FIRST), Throws)]:
         with compiler(module, inputs, folder, NO_LIBRARY) as wide:
             assert "exceptions of other threads may be lost" in wide.server.log  # type: ignore[attr-defined]
@@ -158,7 +160,7 @@ print("no longer fails")
 
 
 @pytest.mark.every_run
-def test_script_of_a_bare_python_is_the_same_assertion(folder: Path) -> None:
+def test_script_in_a_bare_python_fails_with_the_same_assertion(folder: Path) -> None:
     script, package = folder / "repro.py", folder / "Gathers.package.pt2"
     script.write_text(SCRIPT)
     if not package.exists():

@@ -50,7 +50,7 @@ def _home(tmp_path: Path) -> Iterator[Path]:
         sys.modules.pop(name, None)
 
 
-def test_witness_tells_of_modules_libraries_and_files(home: Path) -> None:
+def test_file_recorder_collects_modules_libraries_and_files(home: Path) -> None:
     with FileRecorder() as witness:
         importlib.import_module("witness_user")
     (home / "later.txt").write_text("")
@@ -69,7 +69,7 @@ def test_witness_tells_of_modules_libraries_and_files(home: Path) -> None:
     assert UninstalledFiles.from_json(seen.to_json()).loadings == tuple(seen.loadings)
 
 
-def test_what_is_installed_is_not_somebodys_own(tmp_path: Path) -> None:
+def test_installed_file_is_not_local(tmp_path: Path) -> None:
     own = tmp_path / "own.py"
     own.touch()
     assert is_local(str(own))

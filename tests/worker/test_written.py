@@ -37,7 +37,7 @@ class Plain(nn.Module):
         (True, CandidateForm.PROGRAM, 1),
     ],
 )
-def test_source_is_exported_to_be_written_only_where_a_dim_may_be_loose(
+def test_source_is_reexported_for_writing_only_if_dims_are_dynamic(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     dynamic: bool,

@@ -38,7 +38,7 @@ def _worker(tmp_path: Path) -> Worker:
 
 
 @pytest.mark.parametrize("listed", [False, True])
-def test_result_is_written_for_the_inputs_that_must_pass(
+def test_result_can_be_written_for_the_passing_inputs_alone(
     worker: Worker, tmp_path: Path, *, listed: bool
 ) -> None:
     program, data = str(tmp_path / "one.pt2"), str(tmp_path / "values.pt")

@@ -96,7 +96,7 @@ def works(built: Path, code: str, environment: Mapping[str, str] | None = None) 
 
 
 @pytest.mark.parametrize("environment", [{}, PAGES], ids=["zones", "pages"])
-def test_tensor_used_within_its_bounds_spoils_nothing(
+def test_access_within_bounds_is_not_reported(
     built: Path, environment: Mapping[str, str]
 ) -> None:
     code = """
@@ -123,7 +123,7 @@ assert tensor(0) is None
         ((-40, -8), "write 8 bytes before the start of a tensor of 100 bytes"),
     ],
 )
-def test_overrun_is_told_once_by_what_is_nearest_to_the_tensor(
+def test_overrun_is_reported_once_at_the_byte_nearest_to_the_tensor(
     built: Path, places: tuple[int, ...], said: str
 ) -> None:
     code = f"""
@@ -136,7 +136,7 @@ assert found() == []
     works(built, code)
 
 
-def test_both_sides_of_several_tensors_are_told(built: Path) -> None:
+def test_overruns_on_both_sides_of_several_tensors_are_reported(built: Path) -> None:
     code = """
 small, large = tensor(8), tensor(5000)
 write(small, 8)
@@ -150,7 +150,7 @@ assert sorted(found()) == [
     works(built, code)
 
 
-def test_overrun_of_what_was_freed_since_is_told(built: Path) -> None:
+def test_overrun_of_a_freed_tensor_is_reported(built: Path) -> None:
     code = """
 block = tensor(100)
 write(block, 101)
@@ -162,7 +162,7 @@ assert found() == [past]
 
 
 @pytest.mark.parametrize("environment", [{}, PAGES], ids=["zones", "pages"])
-def test_what_nobody_wrote_is_a_nan(
+def test_uninitialized_memory_is_nan(
     built: Path, environment: Mapping[str, str]
 ) -> None:
     """So a result that was made of it, or of a zone, differs from eager's."""
@@ -182,13 +182,13 @@ assert past[:2] == b"\\xff\\xff"  # bfloat16 and float16: a NaN
 
 
 @pytest.mark.parametrize("size", [16, 8192, 8193, 100_000])
-def test_tensor_ends_where_its_pages_do(built: Path, size: int) -> None:
+def test_write_past_the_last_page_of_a_tensor_faults(built: Path, size: int) -> None:
     code = f"block = tensor({size})\nwrite(block, {-(-size // 16) * 16})"
     done = python(built, code, PAGES)
     assert done.returncode == -signal.SIGSEGV, done.stderr
 
 
-def test_few_bytes_up_to_the_page_are_a_zone(built: Path) -> None:
+def test_bytes_between_a_tensor_and_the_page_end_are_a_zone(built: Path) -> None:
     """A tensor begins at a multiple of 16 bytes, so it need not end at the page."""
     code = """
 block = tensor(100)
@@ -199,7 +199,7 @@ assert zones.shrinkfx_zones_have_pages() == 1
     works(built, code, PAGES)
 
 
-def test_tensor_begins_where_its_pages_do(built: Path) -> None:
+def test_write_before_the_first_page_of_a_tensor_faults(built: Path) -> None:
     code = """
 zones.shrinkfx_zones_set(BEFORE, 0)
 block = tensor(100)
@@ -210,7 +210,7 @@ write(block, -1)
     assert python(built, code, PAGES).returncode == -signal.SIGSEGV
 
 
-def test_memory_that_was_freed_faults_among_pages(built: Path) -> None:
+def test_access_to_freed_pages_faults(built: Path) -> None:
     code = "block = tensor(100)\nfree(block, 100)\nbytes_of(block, 1)[0]"
     assert python(built, code, PAGES).returncode == -signal.SIGSEGV
 
@@ -225,7 +225,7 @@ def test_memory_that_was_freed_faults_among_pages(built: Path) -> None:
         ),
     ],
 )
-def test_allocation_that_fails_says_why(
+def test_failed_allocation_reports_the_reason(
     built: Path, environment: Mapping[str, str], said: str
 ) -> None:
     """PyTorch catches what is thrown, and would take a null pointer for memory."""
@@ -234,7 +234,7 @@ def test_allocation_that_fails_says_why(
     assert said in done.stderr
 
 
-def test_script_by_itself_ends_with_what_was_found(built: Path) -> None:
+def test_standalone_script_aborts_with_the_finding(built: Path) -> None:
     code = """
 zones.shrinkfx_zones_set(AFTER, 1)
 block = tensor(100)
@@ -247,7 +247,7 @@ free(block, 100)
     assert f"red zones: illegal memory access: {said}" in done.stderr
 
 
-def test_launch_that_spoils_a_zone_is_named(built: Path) -> None:
+def test_launch_that_overwrites_a_zone_is_named(built: Path) -> None:
     code = """
 generated = ctypes.CDLL(sys.argv[2] + "/liblaunching.so")
 generated.run.argtypes = [ctypes.c_void_p, ctypes.c_ulong, ctypes.c_ulong]
@@ -300,7 +300,7 @@ except ZoneOverwritten as error:
         ("4, 0", "write just past the end of a tensor of 64 bytes 2"),
     ],
 )
-def test_call_that_spoils_a_zone_raises_with_the_kernel(
+def test_call_that_overwrites_a_zone_raises_with_the_kernel(
     built: Path, arguments: str, said: str
 ) -> None:
     done = python(built, SPOILING.format(arguments=arguments))
@@ -333,7 +333,7 @@ print("its end", sys.argv)
 """
 
 
-def test_script_of_others_runs_beside_them_and_is_looked_at_when_it_ends(
+def test_user_script_is_run_with_zones_and_checked_at_its_end(
     built: Path, tmp_path: Path
 ) -> None:
     """It needs nothing of shrinkfx; torch is a stand-in that keeps what it is told."""
@@ -360,7 +360,7 @@ def test_script_of_others_runs_beside_them_and_is_looked_at_when_it_ends(
 
 
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc here")
-def test_library_for_a_gpu_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_zone_library_for_a_gpu_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is built is kept in the user's cache, by its text."""
     library = red_zones.build()
     assert library == red_zones.build()
@@ -374,7 +374,7 @@ def test_library_for_a_gpu_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
         assert f" T {name}\n" in symbols
 
 
-def test_without_nvcc_it_is_said_what_to_install(
+def test_missing_nvcc_is_reported_with_cuda_home(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))

@@ -55,13 +55,13 @@ ALL = {OPERATORS: MINIMAL} | dict.fromkeys(Kind, MINIMAL)
         ),
     ],
 )
-def test_sentence_claims_the_kinds_that_were_asked_about(
+def test_minimality_sentence_names_tested_and_untested_kinds(
     claims: dict[str, str], said: str
 ) -> None:
     assert describe_minimality(claims) == said
 
 
-def test_kinds_are_put_together_by_what_is_claimed_of_them() -> None:
+def test_kinds_are_grouped_by_claim() -> None:
     claims = {
         **ALL,
         Kind.SIZES: NO,

@@ -61,13 +61,13 @@ CHANGES: st.SearchStrategy[Change] = st.one_of(
 
 
 @drawn(change=CHANGES)
-def test_a_change_is_its_json(change: Change) -> None:
+def test_change_round_trips_through_json(change: Change) -> None:
     text = json.dumps(change_to_json(change), allow_nan=False)
     assert change_from_json(json.loads(text)) == change
 
 
 @drawn(made=listings(), changes=st.lists(CHANGES, max_size=4))
-def test_what_is_changed_is_a_listing(
+def test_changed_program_is_normalised_and_well_formed(
     made: PrintedProgram, changes: list[Change]
 ) -> None:
     with suppress(InvalidEdit):
@@ -79,12 +79,12 @@ def test_what_is_changed_is_a_listing(
 
 
 @drawn(made=listings())
-def test_nothing_changed_is_the_normal_form(made: PrintedProgram) -> None:
+def test_applying_no_changes_yields_normal_form(made: PrintedProgram) -> None:
     assert apply_changes(made, []) == made.normalised()
 
 
 @drawn(change=CHANGES, other=CHANGES)
-def test_two_changes_of_one_place_are_one_or_none(
+def test_different_changes_of_same_place_are_refused(
     change: Change, other: Change
 ) -> None:
     if place_of(change) == place_of(other) and change != other:
@@ -122,11 +122,11 @@ SUM = "sum_1 = aten.sum.dim_IntList"
         ),
     ],
 )
-def test_leaves_are_written(changes: list[Change], line: str) -> None:
+def test_write_replaces_leaf_of_statement(changes: list[Change], line: str) -> None:
     assert line in codes(apply_changes(MADE, changes))
 
 
-def test_what_is_not_read_any_more_goes() -> None:
+def test_values_without_readers_are_removed() -> None:
     made = apply_changes(MADE, [Write(MAIN, "add", 0, "y")])
     assert codes(made) == ["add = aten.add.Tensor(y, y, alpha=2)", "return (add,)"]
     assert [each.name for each in made.given] == ["y"]
@@ -142,36 +142,36 @@ def test_what_is_not_read_any_more_goes() -> None:
         (Cast("w", "float64"), "w", floats(2, 3, dtype="float64")),
     ],
 )
-def test_recipes_are_changed(change: Change, name: str, made: object) -> None:
+def test_change_modifies_tensor_spec(change: Change, name: str, made: object) -> None:
     assert apply_changes(MADE, [change]).find(name).recipe() == made
 
 
-def test_a_fill_that_is_too_long_is_cut_to_what_is_there() -> None:
+def test_sparse_initializer_is_cut_to_resized_tensor() -> None:
     long = Sparse(0.0, ((1, 1.0), (7, 2.0)))
     made = apply_changes(MADE, [Refill("x", long), Resize("x", 0, 2)])
     assert made.find("x").recipe().fill == Sparse(0.0, ((1, 1.0),))
 
 
-def test_a_run_of_its_own_is_changed_alone() -> None:
+def test_tensor_spec_of_one_run_is_changed_alone() -> None:
     held = MADE.find("x").with_recipe(Run.PASSING, floats(8, 2))
     made = apply_changes(MADE.with_given(held), [Resize("x", 0, 3, Run.PASSING)])
     assert made.find("x").recipe(Run.PASSING) == floats(3, 2)
     assert made.find("x").recipe() == floats(4, 2)
 
 
-def test_a_layout_is_straightened() -> None:
+def test_straighten_makes_layout_contiguous() -> None:
     columns = replace(floats(2, 3), stride=(1, 2))
     made = listing("a = aten.relu.default(x)\nreturn (a,)", given("x", columns))
     assert apply_changes(made, [Straighten("x")]).find("x").recipe() == floats(2, 3)
 
 
-def test_a_dim_becomes_static_or_smaller() -> None:
+def test_dim_is_made_static_or_redeclared() -> None:
     made = apply_changes(MADE, [Fix("x", 0)])
     assert (made.find("x").open_dims, made.dims) == ((), ())
     assert apply_changes(MADE, [Declare("n", 3, None)]).dims == (Dim("n", 3, None),)
 
 
-def test_a_weight_becomes_an_input() -> None:
+def test_weight_is_converted_to_input() -> None:
     made = apply_changes(MADE, [Convert("w", "input")])
     assert made.main.arguments == ("x", "y", "w")
     assert [each.name for each in made.given] == ["x", "y", "w"]
@@ -179,14 +179,14 @@ def test_a_weight_becomes_an_input() -> None:
     assert apply_changes(MADE, [Convert("w", "buffer")]).find("w").kind == "buffer"
 
 
-def test_two_values_never_have_one_name() -> None:
+def test_conversion_to_taken_name_is_refused() -> None:
     held = given("mm", floats(2, 3), "parameter"), given("x", floats(4, 2))
     made = listing("mm = aten.mm.default(x, self.mm)\nreturn (mm,)", *held)
     with pytest.raises(InvalidEdit, match="called mm"):
         apply_changes(made, [Convert("mm", "input")])
 
 
-def test_a_buffer_that_is_written_stays_one() -> None:
+def test_written_buffer_cannot_become_input() -> None:
     held = given("b", floats(2), "buffer"), given("x", floats(2))
     made = listing("a = aten.relu.default(x)\nself.b.copy_(a)\nreturn (a,)", *held)
     with pytest.raises(InvalidEdit, match=r"self\.b"):
@@ -211,7 +211,7 @@ def test_a_buffer_that_is_written_stays_one() -> None:
         [DropResult(MAIN, "mm", 0)],
     ],
 )
-def test_what_does_not_fit_is_no_change(changes: list[Change]) -> None:
+def test_change_that_does_not_fit_is_refused(changes: list[Change]) -> None:
     with pytest.raises(InvalidEdit):
         apply_changes(MADE, changes)
 
@@ -237,7 +237,7 @@ COND = listing(
 )
 
 
-def test_a_result_goes_from_all_branches_and_then_an_argument() -> None:
+def test_result_and_argument_are_dropped_from_both_cond_branches() -> None:
     made = apply_changes(COND, [DropResult(MAIN, "cond", 0)])
     assert codes(made, "T") == ["c = aten.relu.default(b)", "return (c,)"]
     assert codes(made, "F") == ["return (j,)"]
@@ -255,7 +255,7 @@ def test_a_result_goes_from_all_branches_and_then_an_argument() -> None:
     "change",
     [DropResult(MAIN, "cond", 1), DropArgument("T", "a"), DropArgument("F", "j")],
 )
-def test_what_is_read_does_not_go(change: Change) -> None:
+def test_result_or_argument_with_reader_cannot_be_dropped(change: Change) -> None:
     with pytest.raises(InvalidEdit):
         apply_changes(COND, [change])
 
@@ -285,7 +285,7 @@ LOOP = listing(
 )
 
 
-def test_what_a_loop_carries_for_nothing_goes() -> None:
+def test_unread_loop_carried_value_is_dropped() -> None:
     made = apply_changes(LOOP, [DropResult(MAIN, "while_loop", 1)])
     assert codes(made) == [
         "while_loop = torch.ops.higher_order.while_loop(self.c, self.b, (p, y), (y,))",
@@ -297,13 +297,13 @@ def test_what_a_loop_carries_for_nothing_goes() -> None:
     assert codes(made, "B")[-1] == "return (add, mul)"
 
 
-def test_what_a_loop_carries_on_does_not_go_alone() -> None:
+def test_read_loop_carried_value_cannot_be_dropped() -> None:
     for change in (DropArgument("B", "b"), DropResult(MAIN, "while_loop", 2)):
         with pytest.raises(InvalidEdit):
             apply_changes(LOOP, [change])
 
 
-def test_what_a_loop_is_given_besides_goes() -> None:
+def test_unread_additional_loop_input_is_dropped() -> None:
     body = LOOP.block("B").statement("mul").leaves[1]
     made = apply_changes(
         LOOP, [Write("B", "mul", body.number, "c"), DropArgument("C", "d")]
@@ -312,7 +312,7 @@ def test_what_a_loop_is_given_besides_goes() -> None:
     assert made.block("B").arguments == ("a", "b", "c")
 
 
-def test_several_results_go_at_once() -> None:
+def test_several_results_are_dropped_at_once() -> None:
     text = """
         scan = torch.ops.higher_order.scan(self.b, [x], [y], ())
         last = scan[2]
@@ -331,7 +331,7 @@ def test_several_results_go_at_once() -> None:
     assert codes(small, "B")[-1] == "return [d]"
 
 
-def test_what_can_only_be_made_with_others_is_left_to_do() -> None:
+def test_rewrite_of_dependent_changes_remains_until_applied() -> None:
     """``d`` goes once the body reads ``c`` for it, and not before."""
     leaf = LOOP.block("B").statement("mul").leaves[1]
     both = Rewrite((Write("B", "mul", leaf.number, "c"), DropArgument("C", "d")))
@@ -342,7 +342,7 @@ def test_what_can_only_be_made_with_others_is_left_to_do() -> None:
     assert remaining_edit(both, apply(candidate, [both])) is None
 
 
-def test_of_what_is_returned_something_stays() -> None:
+def test_last_returned_value_cannot_be_dropped() -> None:
     made = listing(
         """
         done = aten.add_.Tensor(x, 1)

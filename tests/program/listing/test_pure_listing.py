@@ -17,19 +17,19 @@ RELU = "relu = aten.relu.default(x)"
 
 
 @drawn(made=listings())
-def test_a_listing_is_its_json(made: PrintedProgram) -> None:
+def test_printed_program_round_trips_through_json(made: PrintedProgram) -> None:
     assert PrintedProgram.from_json(json.loads(json.dumps(made.to_json()))) == made
 
 
 @drawn(made=listings())
-def test_the_normal_form_is_one_and_no_dearer(made: PrintedProgram) -> None:
+def test_normal_form_is_idempotent_and_costs_no_more(made: PrintedProgram) -> None:
     normal = made.normalised()
     assert normal.normalised() == normal
     assert normal.cost <= made.cost
 
 
 @drawn(made=listings())
-def test_in_normal_form_all_is_read(made: PrintedProgram) -> None:
+def test_normal_form_contains_no_unread_values(made: PrintedProgram) -> None:
     normal = made.normalised()
     for each in normal.blocks:
         reads = frozenset[str]().union(*(s.reads for s in each.statements))
@@ -44,7 +44,7 @@ def test_in_normal_form_all_is_read(made: PrintedProgram) -> None:
     assert {each.name for each in normal.blocks[:-1]} == kinds
 
 
-def test_what_nothing_comes_of_is_left_out() -> None:
+def test_normal_form_omits_dead_code_and_unread_inputs() -> None:
     made = listing(
         f"{RELU}\ndead = aten.mm.default(y, self.w)\nreturn (relu,)",
         given("w", floats(2), "parameter"),
@@ -58,7 +58,7 @@ def test_what_nothing_comes_of_is_left_out() -> None:
     assert (normal.main.arguments, normal.dims) == (("x",), ())
 
 
-def test_what_acts_stays_with_what_it_reads() -> None:
+def test_normal_form_keeps_mutations_and_their_operands() -> None:
     lines = (
         f"{RELU}\nexp = aten.exp.default(x)\nadd_ = aten.add_.Tensor(relu, exp)\n"
         "self.held.copy_(exp)\nreturn (relu,)"
@@ -68,7 +68,7 @@ def test_what_acts_stays_with_what_it_reads() -> None:
     assert made.normalised() == made
 
 
-def test_a_block_goes_with_its_call_and_dies_inside() -> None:
+def test_normal_form_removes_unread_blocks_and_dead_code_in_blocks() -> None:
     branch = block("True0", "a inner=Inner0", "b = aten.exp.default(a)\nreturn (a,)")
     inner = block("Inner0", "a", "return (a,)")
     other = block("False0", "a", "return (a,)")
@@ -89,19 +89,19 @@ def test_a_block_goes_with_its_call_and_dies_inside() -> None:
     assert unread.normalised().main.members == ()
 
 
-def test_something_is_left() -> None:
+def test_normal_form_without_operators_is_refused() -> None:
     with pytest.raises(InvalidEdit, match="nothing would be left"):
         listing(f"{RELU}\nreturn (x,)", given("x", floats(2))).normalised()
 
 
-def test_operators_of_blocks_count() -> None:
+def test_cost_counts_operators_of_blocks() -> None:
     body = block("Body", "a", "b = aten.exp.default(a)\nreturn (b,)")
     text = "m = torch.ops.higher_order.map_impl(self.body, [x], [])\nreturn (m,)"
     made = listing(text, given("x", floats(2)), blocks=[body], members="body=Body")
     assert made.cost[0] == 2
 
 
-def test_an_input_may_hold_other_values_in_each_run() -> None:
+def test_input_holds_separate_tensor_spec_per_run() -> None:
     example, other = floats(2), replace(floats(2), dtype="int64")
     held = given("x", example).with_recipe(Run.FAILING, other)
     assert (held.recipe(Run.FAILING), held.recipe(Run.PASSING)) == (other, example)
@@ -117,12 +117,12 @@ def test_an_input_may_hold_other_values_in_each_run() -> None:
         (Dim("n", 0, None), "n = torch.export.Dim('n')"),
     ],
 )
-def test_a_dim_is_declared(dim: Dim, line: str) -> None:
+def test_dim_is_printed_as_declaration(dim: Dim, line: str) -> None:
     assert dim.line() == line
 
 
 @pytest.mark.parametrize("name", ["nowhere", ATEN])
-def test_what_is_not_there_is_not_found(name: str) -> None:
+def test_lookup_of_missing_name_is_refused(name: str) -> None:
     made = listing(f"{RELU}\nreturn (relu,)", given("x", floats(2)))
     for find in (made.block, made.find, made.main.statement):
         with pytest.raises(InvalidEdit, match="no"):

@@ -17,7 +17,7 @@ from shrinkfx.program.listing.printed_program import MAIN, Dim, PrintedProgram
 
 
 @drawn(made=listings())
-def test_names_are_changed_there_and_back(made: PrintedProgram) -> None:
+def test_renaming_is_reversible(made: PrintedProgram) -> None:
     names = short_names(made)
     short = rename_values(made, names)
     require_defined(short)
@@ -27,13 +27,13 @@ def test_names_are_changed_there_and_back(made: PrintedProgram) -> None:
 
 
 @drawn(made=listings())
-def test_a_name_is_new_in_its_block(made: PrintedProgram) -> None:
+def test_short_names_are_unique_in_their_block(made: PrintedProgram) -> None:
     for each in rename_values(made, short_names(made)).blocks:
         names = [*each.arguments, *(s.name for s in each.statements if s.yields)]
         assert len({*names}) == len(names)
 
 
-def test_short_names() -> None:
+def test_short_names_follow_operators_and_roles() -> None:
     body = block(
         "Body", "arg0_1 arg1_1", "exp_9 = aten.exp.default(arg1_1)\nreturn (exp_9,)"
     )
@@ -85,12 +85,12 @@ def test_short_names() -> None:
     "text",
     ["b = aten.exp.default(a)\na = aten.exp.default(x)\nreturn (b,)", "return (a,)"],
 )
-def test_what_stands_later_is_not_known(text: str) -> None:
+def test_use_of_undefined_value_is_refused(text: str) -> None:
     with pytest.raises(InvalidEdit, match="is a"):
         require_defined(listing(text, given("x", floats(2))))
 
 
-def test_statements_stand_before_their_use() -> None:
+def test_statements_and_inputs_are_sorted_by_use() -> None:
     text = """
         a = aten.relu.default(x)
         b = aten.exp.default(y)
@@ -106,7 +106,7 @@ def test_statements_stand_before_their_use() -> None:
 
 
 @drawn(made=listings(most=8))
-def test_order_of_use_changes_nothing_else(made: PrintedProgram) -> None:
+def test_sorting_by_use_only_reorders_statements(made: PrintedProgram) -> None:
     ordered = sort_by_use(made)
     require_defined(ordered)
     assert sort_by_use(ordered) == ordered
@@ -117,7 +117,7 @@ def test_order_of_use_changes_nothing_else(made: PrintedProgram) -> None:
         assert codes(ordered, MAIN) == codes(made, MAIN)
 
 
-def test_single_results_stand_behind_what_yields_them() -> None:
+def test_single_results_follow_the_call_that_yields_them() -> None:
     text = """
         pair = aten.split.default(x)
         two = pair[1]
@@ -130,7 +130,7 @@ def test_single_results_stand_behind_what_yields_them() -> None:
     assert names == ["pair", "one", "two", "sum_1", "return"]
 
 
-def test_dims_that_others_are_derived_from_are_symbols_to_sympy() -> None:
+def test_base_dims_of_derived_dims_are_named_as_sympy_symbols() -> None:
     """Export multiplies what SymPy reads in a dim's name."""
     x = replace(given("x", floats(4)), open_dims=((0, "s0"),))
     y = replace(x, name="y", open_dims=((0, "2*s0"),))

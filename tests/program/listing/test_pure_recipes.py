@@ -54,14 +54,14 @@ def recipes(
 
 
 @given(recipe=recipes())
-def test_a_recipe_is_its_json(recipe: TensorSpec) -> None:
+def test_tensor_spec_round_trips_through_json(recipe: TensorSpec) -> None:
     text = json.dumps(recipe.to_json(), allow_nan=False)
     again = TensorSpec.from_json(json.loads(text))
     assert json.dumps(again.to_json(), allow_nan=False) == text
     assert repr(again) == repr(recipe)
 
 
-def test_a_recipe_that_was_read_is_equal_to_itself() -> None:
+def test_tensor_specs_with_nan_read_from_json_are_equal() -> None:
     held = Constant(math.nan), Sparse(math.nan, ((3, math.nan),))
     for fill in held:
         data = json.loads(json.dumps(TensorSpec((4,), "float32", fill).to_json()))
@@ -69,7 +69,7 @@ def test_a_recipe_that_was_read_is_equal_to_itself() -> None:
 
 
 @given(recipe=recipes())
-def test_a_recipe_is_an_expression(recipe: TensorSpec) -> None:
+def test_written_tensor_spec_is_an_expression(recipe: TensorSpec) -> None:
     assert ast.parse(write_tensor_spec(recipe), mode="eval")
 
 
@@ -79,7 +79,7 @@ VALUES = st.builds(Constant, NUMBERS) | st.builds(
 
 
 @given(recipe=recipes(VALUES))
-def test_the_text_has_the_very_values(recipe: TensorSpec) -> None:
+def test_written_tensor_spec_evaluates_to_exact_values(recipe: TensorSpec) -> None:
     """Read by a torch that is made of lists."""
     held = eval(write_tensor_spec(recipe), {"torch": _Lists})
     expected: list[Number] = []
@@ -90,17 +90,17 @@ def test_the_text_has_the_very_values(recipe: TensorSpec) -> None:
             expected = [base] * recipe.span
             for place, value in elements:
                 expected[place] = value
-    assert list(map(_told, held.flat)) == list(map(_told, expected))
+    assert list(map(_comparable, held.flat)) == list(map(_comparable, expected))
 
 
-def _told(number: Any) -> str:
+def _comparable(number: Any) -> str:
     return repr(complex(number))
 
 
 class _List(list[Any]):
     @property
     def flat(self) -> list[Any]:
-        return [x for item in self for x in (item.flat if _is(item) else [item])]
+        return [x for item in self for x in (item.flat if _is_list(item) else [item])]
 
     def as_strided(self, shape: object, stride: object) -> _List:
         return self
@@ -112,7 +112,7 @@ class _List(list[Any]):
         return flat
 
 
-def _is(item: object) -> bool:
+def _is_list(item: object) -> bool:
     return isinstance(item, _List)
 
 
@@ -193,18 +193,18 @@ class _Lists:
         (TensorSpec((), "", Opaque("made()")), "made()"),
     ],
 )
-def test_the_text_of_a_recipe(recipe: TensorSpec, text: str) -> None:
+def test_tensor_spec_is_written_as_torch_call(recipe: TensorSpec, text: str) -> None:
     assert write_tensor_spec(recipe) == text
 
 
-def test_a_recipe_is_written_for_another_device() -> None:
+def test_tensor_spec_is_written_for_another_device() -> None:
     assert write_tensor_spec(TensorSpec((1,), "float32", Constant(0.0)), "cuda") == (
         'torch.zeros((1,)).to("cuda")'
     )
 
 
 @given(recipe=recipes(), data=st.data())
-def test_a_resized_recipe_has_that_size(
+def test_resized_tensor_spec_has_requested_size(
     recipe: TensorSpec, data: st.DataObject
 ) -> None:
     dim = data.draw(st.integers(0, 3))
@@ -223,7 +223,7 @@ def test_a_resized_recipe_has_that_size(
         assert made.fill.elements[-1][0] < made.span
 
 
-def test_a_resized_recipe_keeps_the_order_of_its_dims() -> None:
+def test_resized_tensor_spec_keeps_dim_order() -> None:
     columns = TensorSpec((4, 6), "float32", Constant(0.0), (1, 4))
     assert columns.resized(0, 2).stride == (1, 2)
     assert columns.resized(0, 1).stride is None
@@ -240,7 +240,7 @@ def test_a_resized_recipe_keeps_the_order_of_its_dims() -> None:
         (1, 1, (80, 80, 1)),
     ],
 )
-def test_a_resized_recipe_keeps_its_gaps(
+def test_resized_tensor_spec_keeps_stride_gaps(
     dim: int, size: int, stride: tuple[int, ...]
 ) -> None:
     rows = TensorSpec((2, 4, 48), "float32", Constant(0.0), (320, 80, 1))
@@ -248,7 +248,7 @@ def test_a_resized_recipe_keeps_its_gaps(
     assert rows.contiguous(in_order=True).stride is None
 
 
-def test_a_resized_recipe_keeps_what_lies_on_top_of_another() -> None:
+def test_resized_tensor_spec_keeps_overlapping_strides() -> None:
     windows = TensorSpec((10, 3), "float32", Constant(0.0), (1, 1))
     assert windows.resized(0, 4).stride == (1, 1)
     one_row = TensorSpec((1, 3), "float32", Constant(0.0), (1, 1))
@@ -258,7 +258,7 @@ def test_a_resized_recipe_keeps_what_lies_on_top_of_another() -> None:
     assert every_other.contiguous(in_order=True).stride == (1, 6)
 
 
-def test_what_is_cut_from_saved_values_keeps_its_steps() -> None:
+def test_resized_saved_tensor_keeps_strides() -> None:
     """``data["x"][:2]`` has the strides of what is saved."""
     saved = TensorSpec((4, 6), "float32", Saved("x"), (1, 4))
     assert saved.resized(0, 2).stride == (1, 4)
@@ -266,14 +266,14 @@ def test_what_is_cut_from_saved_values_keeps_its_steps() -> None:
         saved.resized(0, 5)
 
 
-def test_elements_beyond_the_end_are_forgotten() -> None:
+def test_sparse_elements_beyond_resized_end_are_removed() -> None:
     sparse = TensorSpec((9,), "float32", Sparse(0.0, ((3, 1.0), (7, 2.0))))
     assert sparse.resized(0, 5).fill == Sparse(0.0, ((3, 1.0),))
     assert sparse.resized(0, 2).fill == Constant(0.0)
 
 
 @given(recipe=recipes())
-def test_a_contiguous_recipe_is_no_longer(recipe: TensorSpec) -> None:
+def test_contiguous_tensor_spec_has_minimal_span(recipe: TensorSpec) -> None:
     made = recipe.contiguous()
     assert made.stride is None
     assert made.span == math.prod(made.shape)

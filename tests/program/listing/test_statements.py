@@ -60,14 +60,14 @@ def lines(draw: st.DrawFn) -> str:
 
 
 @given(line=lines())
-def test_a_line_is_read_and_written(line: str) -> None:
+def test_line_round_trips_through_statement(line: str) -> None:
     statement = Statement.parse_line(line)
     assert Statement.parse_line(statement.line()) == statement
     assert ast.unparse(ast.parse(line)) == ast.unparse(ast.parse(statement.line()))
 
 
 @given(line=lines())
-def test_leaves_are_numbered_in_the_order_of_the_text(line: str) -> None:
+def test_leaves_are_numbered_in_text_order(line: str) -> None:
     statement = Statement.parse_line(line)
     leaves = statement.leaves
     assert [leaf.number for leaf in leaves] == [*range(len(leaves))]
@@ -81,7 +81,7 @@ def test_leaves_are_numbered_in_the_order_of_the_text(line: str) -> None:
 
 
 @given(line=lines(), data=st.data())
-def test_a_leaf_is_written_and_nothing_else(line: str, data: st.DataObject) -> None:
+def test_writing_a_leaf_changes_nothing_else(line: str, data: st.DataObject) -> None:
     statement = Statement.parse_line(line)
     if statement.leaves:
         leaf = data.draw(st.sampled_from(statement.leaves))
@@ -91,7 +91,7 @@ def test_a_leaf_is_written_and_nothing_else(line: str, data: st.DataObject) -> N
 
 
 @given(line=lines(), data=st.data())
-def test_what_is_taken_away_weighs_nothing_more(line: str, data: st.DataObject) -> None:
+def test_removing_a_leaf_reduces_weight(line: str, data: st.DataObject) -> None:
     statement = Statement.parse_line(line)
     for leaf in statement.leaves:
         try:
@@ -105,7 +105,7 @@ def test_what_is_taken_away_weighs_nothing_more(line: str, data: st.DataObject) 
 VIEW = Statement.parse_line("view = torch.ops.aten.view.default(x, [2, 12], k=None)")
 
 
-def test_leaves_of_a_statement() -> None:
+def test_statement_has_typed_leaves() -> None:
     assert VIEW.leaves == (
         Leaf(0, LeafKind.VALUE, "x"),
         Leaf(1, LeafKind.LIST, "[2, 12]"),
@@ -124,23 +124,23 @@ def test_leaves_of_a_statement() -> None:
         ({4: "", 1: "[]"}, "torch.ops.aten.view.default(x, [])"),
     ],
 )
-def test_leaves_are_written_anew(texts: dict[int, str], code: str) -> None:
+def test_written_leaves_replace_text(texts: dict[int, str], code: str) -> None:
     assert VIEW.written(texts).code == code
 
 
 @pytest.mark.parametrize("texts", [{5: "1"}, {0: "1 +"}, {0: "x = 1"}])
-def test_what_is_no_expression_is_not_written(texts: dict[int, str]) -> None:
+def test_leaf_text_that_is_no_expression_is_refused(texts: dict[int, str]) -> None:
     with pytest.raises(InvalidEdit):
         VIEW.written(texts)
 
 
-def test_what_must_be_there_is_not_taken_away() -> None:
+def test_removing_required_leaf_is_refused() -> None:
     with pytest.raises(InvalidEdit, match="taken away"):
         Statement.parse_line("return x").written({0: ""})
 
 
 @pytest.mark.parametrize("line", ["x, y = f()", "pass", "return", "x += 1", "x"])
-def test_other_python_is_no_statement(line: str) -> None:
+def test_unsupported_python_line_is_refused(line: str) -> None:
     with pytest.raises(ValueError, match="no statement"):
         Statement.parse_line(line)
 
@@ -155,7 +155,7 @@ def test_other_python_is_no_statement(line: str) -> None:
         ("return (x, y, None)", {"x", "y"}),
     ],
 )
-def test_what_a_statement_reads(line: str, reads: set[str]) -> None:
+def test_statement_reads_its_operands(line: str, reads: set[str]) -> None:
     assert Statement.parse_line(line).reads == reads
 
 
@@ -174,7 +174,7 @@ def test_what_a_statement_reads(line: str, reads: set[str]) -> None:
         ("operator.add", False),
     ],
 )
-def test_what_acts_besides_yielding(callee: str, acts: bool) -> None:
+def test_statement_effects_are_recognised_by_callee(callee: str, acts: bool) -> None:
     assert Statement.parse_line(f"y = {callee}(x)").may_have_effects is acts
 
 
@@ -189,11 +189,11 @@ def test_what_acts_besides_yielding(callee: str, acts: bool) -> None:
         ("return (x,)", False),
     ],
 )
-def test_what_is_an_operator(line: str, is_operator: bool) -> None:
+def test_operator_calls_are_recognised(line: str, is_operator: bool) -> None:
     assert Statement.parse_line(line).is_operator is is_operator
 
 
-def test_a_return_has_a_name_and_yields_nothing() -> None:
+def test_return_statement_has_name_and_yields_nothing() -> None:
     statement = Statement.parse_line("return (x,)")
     assert (statement.name, statement.yields) == (RETURN, False)
 
@@ -211,11 +211,11 @@ def test_a_return_has_a_name_and_yields_nothing() -> None:
         ("f(x.shape[0])", "f(12)"),
     ],
 )
-def test_what_is_plainer_weighs_less(before: str, after: str) -> None:
+def test_simpler_statement_weighs_less(before: str, after: str) -> None:
     plain, other = (Statement.parse_line(f"y = {code}") for code in (after, before))
     assert plain.weight < other.weight
 
 
-def test_one_name_weighs_as_much_as_another() -> None:
+def test_statement_weight_ignores_name_length() -> None:
     short, long = Statement("y", "f(x)"), Statement("y", "f(self.layers_0_weight)")
     assert short.weight == long.weight
