@@ -86,6 +86,16 @@ def words_of(name: str) -> set[str]:
     return {word.lower() for word in re.findall(r"[A-Z]?[a-z]+", name)}
 
 
+def test_names_of_tests_have_no_old_words() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}:{line}: {name}"
+        for path in sorted((ROOT / "tests").rglob("*.py"))
+        for line, name in names(ast.parse(path.read_text()))
+        if name.startswith("test_") and words_of(name) & NOT_IN_NAMES
+    ]
+    assert found == []
+
+
 def test_names_have_no_old_words() -> None:
     found = [
         f"{path.relative_to(ROOT)}:{line}: {name}"
