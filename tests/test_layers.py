@@ -464,7 +464,7 @@ BUDGETS = {
     "preloads": 1_240,
     "program": 3_150,
     "progress": 310,
-    "protocol": 1_070,
+    "protocol": 1_080,
     "report": 4_210,
     "run": 5_340,
     "search": 1_410,
