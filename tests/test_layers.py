@@ -452,7 +452,7 @@ def test_strategies_refuse_a_second_name() -> None:
 BUDGETS = {
     "api": 610,
     "check": 3_270,
-    "cli": 1_260,
+    "cli": 1_270,
     "doctor": 330,
     "environments": 430,
     "explain": 3_020,

@@ -2,12 +2,6 @@
 
 Nothing is unpacked, unpickled or run here, and torch is not needed. So errors are
 reported at once, and a worker is started only for files that may work.
-
-Check that the central directory of a zip archive can be read in one way only.
-
-Readers find the directory in different ways: by the position of its end, or by the
-offset in the last record. An archive is as torch writes it if both agree, and if there
-is nothing besides the directory and the members.
 """
 
 from __future__ import annotations
@@ -256,6 +250,12 @@ def _require_file(path: Path, where: MessagePart) -> None:
 def _unreadable(error: OSError) -> str:
     return f"cannot be read: {error.strerror or error}"
 
+
+# Check that the central directory of a zip archive can be read in one way only.
+#
+# Readers find the directory in different ways: by the position of its end, or by the
+# offset in the last record. An archive is as torch writes it if both agree, and if
+# there is nothing besides the directory and the members.
 
 _LOCAL = b"PK\x03\x04"
 _LOCAL_BYTES = 30

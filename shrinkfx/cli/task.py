@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import os
 import sys
-import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TextIO
@@ -24,8 +22,9 @@ from shrinkfx.cli.from_arguments import (
     refuse_with_resume,
     refuse_with_task,
 )
+from shrinkfx.cli.json_lines import Json
 from shrinkfx.cli.own_options import CaptureOptions
-from shrinkfx.cli.streams import redirect_to_devnull, treat_sigterm_as_ctrl_c
+from shrinkfx.cli.streams import treat_sigterm_as_ctrl_c
 from shrinkfx.errors import (
     REPORT_BUG,
     Finished,
@@ -36,18 +35,10 @@ from shrinkfx.errors import (
     WorkerError,
 )
 from shrinkfx.events import (
-    BaselineFound,
     Event,
     Listener,
     NoteAdded,
-    OtherFailureFound,
-    QueryAnswered,
     RunEnded,
-    RunStarted,
-    SizesFound,
-    SizesTried,
-    StepTaken,
-    SweepFailureFound,
 )
 from shrinkfx.flags import require_valid_values
 from shrinkfx.intake.recognise import is_dump
@@ -242,67 +233,6 @@ def _choose_listener(options: argparse.Namespace) -> Quiet:
     if options.verbose:
         return Verbose(sys.stderr)
     return Plain(sys.stderr) if options.no_progress else make_display(sys.stderr)
-
-
-SCHEMA = 1
-"""Version of the lines; a new field does not change it."""
-
-EVENT_NAMES: dict[type[Event], str] = {
-    RunStarted: "start",
-    BaselineFound: "baseline",
-    SizesFound: "baseline",
-    QueryAnswered: "check",
-    SizesTried: "check",
-    StepTaken: "step",
-    SweepFailureFound: "step",
-    OtherFailureFound: "other-failure",
-    RunEnded: "end",
-}
-"""Names of events in ``--json``; it leaves out all other events."""
-
-OLD_EVENTS = {"other-failure": "by-catch"}
-"""Events that are printed under their old name too, until 0.2."""
-
-OLD_KEYS = {
-    "candidate_operators": "asked",
-    "bytes_of_inputs": "given",
-    "details": "said",
-}
-"""Keys that are also printed under their old names, until 0.2."""
-
-
-class Json:
-    """A listener that prints one JSON object per line.
-
-    If a line cannot be written, for example because the reader has closed the pipe or
-    the disk is full, the run continues without further lines. Only a failure to write
-    the first event stops the run, unless the pipe was closed.
-    """
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-        self._began = time.monotonic()
-
-    def __call__(self, event: Event) -> None:
-        name = EVENT_NAMES.get(type(event))
-        if name is None:
-            return
-        elapsed = round(time.monotonic() - self._began, 3)
-        data = {"event": "", "schema": SCHEMA, "elapsed": elapsed, **asdict(event)}
-        data |= {old: data[new] for new, old in OLD_KEYS.items() if new in data}
-        names = [name, OLD_EVENTS[name]] if name in OLD_EVENTS else [name]
-        try:
-            for each in names:
-                line = json.dumps(data | {"event": each})
-                print(line, file=self._stream, flush=True)
-        except BrokenPipeError:
-            redirect_to_devnull(self._stream)
-        except OSError as error:
-            redirect_to_devnull(self._stream)
-            problem = f"--json: cannot write to stdout: {error.strerror}"
-            if isinstance(event, RunStarted):
-                raise UsageError(f"{problem}. The run was not started") from error
-            print(f"{problem}; the run continues without events", file=sys.stderr)
 
 
 def refuse_with_capture(arguments: argparse.Namespace) -> None:

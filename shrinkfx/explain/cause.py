@@ -1,13 +1,4 @@
-"""Explain the failure of the reduced program: all analyses, in order.
-
-Check whether the inputs of a failing operator are already wrong.
-
-    floor -> matmul -> embedding       floor -> matmul
-                       fails                    is wrong
-
-The failing operator is removed, and its inputs are returned instead. The program then
-completes, and the kernel at fault is found as for any wrong result.
-"""
+"""Explain the failure of the reduced program: all analyses, in order."""
 
 from __future__ import annotations
 
@@ -314,6 +305,14 @@ def _with_decisions(reduced: ReducedProgram, found: Explanation) -> Explanation:
     cause = (first, *others[-(SENTENCES - 2) :], *(texts[:1] if found.cause else ()))
     return replace(found, cause=cause)
 
+
+# Check whether the inputs of a failing operator are already wrong.
+#
+#     floor -> matmul -> embedding       floor -> matmul
+#                        fails                    is wrong
+#
+# The failing operator is removed, and its inputs are returned instead. The program
+# then completes, and the kernel at fault is found as for any wrong result.
 
 _KINDS = {Kind.ASSERT, Kind.IMA, Kind.CRASH, Kind.EXCEPTION}
 

@@ -1,12 +1,4 @@
-"""Reduce the compiler's decisions to those that the failure needs.
-
-Inductor options that disable a decision of the compiler, with conservative values.
-
-They are of PyTorch 2.11 to 2.15. An option that a version does not have, or that has
-its conservative value already, is skipped. If either of two options is sufficient, the
-search drops the first one. So an option that disables much comes before one that
-disables a part of it.
-"""
+"""Reduce the compiler's decisions to those that the failure needs."""
 
 from __future__ import annotations
 
@@ -24,6 +16,13 @@ from shrinkfx.findings.decisions import Decisions, OptionSearch, Setting
 from shrinkfx.protocol.choices import CandidateForm, Subsystem
 from shrinkfx.search.bundles import Subset
 from shrinkfx.search.odds import Key, Probabilities
+
+# Inductor options that disable a decision of the compiler, with conservative values.
+#
+# They are of PyTorch 2.11 to 2.15. An option that a version does not have, or that
+# has its conservative value already, is skipped. If either of two options is
+# sufficient, the search drops the first one. So an option that disables much comes
+# before one that disables a part of it.
 
 
 class SwitchDevice(Enum):

@@ -1,11 +1,6 @@
 """Try each flag of PyTorch's debugging guide on the reduced program, in a child each.
 
 Flags that only act at run time use one package, which is compiled once.
-
-Parse the output of Inductor's intermediate value printer.
-
-AOTInductor's code prints a header in brackets, and Inductor's Python wrapper one that
-begins with ``inductor:``. A line for each fact follows.
 """
 
 from __future__ import annotations
@@ -237,11 +232,12 @@ class _Asking:
         if result.signature is None:
             return replace(row, outcome=Outcome.PASSES)
         outcome = Outcome.SAME if self.reduced.fails(ending) else Outcome.OTHER
-        failure, output = str(result.signature), _telling(row.flag, ending)[:_SHOWN]
+        failure = str(result.signature)
+        output = _list_relevant_lines(row.flag, ending)[:_SHOWN]
         return replace(row, outcome=outcome, failure=failure, output=output)
 
 
-def _telling(flag: str, ending: Ending) -> tuple[str, ...]:
+def _list_relevant_lines(flag: str, ending: Ending) -> tuple[str, ...]:
     """Return the output lines that a flag produced."""
     raised = ending.raised
     text = f"{raised.message}\n{ending.log}" if raised else ending.log
@@ -261,6 +257,11 @@ def _in_words(found: re.Match[str]) -> str:
         return f"raised at {found[1]}"
     return found[0].strip()
 
+
+# Parse the output of Inductor's intermediate value printer.
+#
+# AOTInductor's code prints a header in brackets, and Inductor's Python wrapper one
+# that begins with ``inductor:``. A line for each fact follows.
 
 _LAUNCH = re.compile(r"\[ (before|after)_launch: (\S+) \]")
 _HEADER = re.compile(

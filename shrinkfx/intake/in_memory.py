@@ -4,14 +4,6 @@
 
 This is the only module outside the worker that imports worker modules. They need torch
 for an object of this process, which already has torch (``docs/decisions.md``).
-
-Remove registrations that the session has removed, and an import adds again.
-
-    import recsys                                      registers a decomposition
-    decompositions.pop(aten._softmax.default)          in a cell: healthy again
-
-Processes of a run import modules of ``recsys`` for the code that they preload. A module
-that is preloaded last removes the table entries that the session does not have.
 """
 
 from __future__ import annotations
@@ -293,6 +285,15 @@ def _typed(registrations: Sequence[Registration]) -> str:
         f"then `import my_ops`), or {_ADVICE}"
     )
 
+
+# Remove registrations that the session has removed, and an import adds again.
+#
+#     import recsys                                      registers a decomposition
+#     decompositions.pop(aten._softmax.default)          in a cell: healthy again
+#
+# Processes of a run import modules of ``recsys`` for the code that they preload. A
+# module that is preloaded last removes the table entries that the session does not
+# have.
 
 FILE = "preload_taken_out"
 """Name of the generated file, without its suffix."""

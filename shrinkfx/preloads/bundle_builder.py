@@ -1,11 +1,4 @@
-"""Build the preload bundle of a repro from preloads and the files that they use.
-
-Rewrite string constants of a module that are paths of the original machine.
-
-    open("/home/me/ops/table.txt")    open(__file__.rpartition("/")[0] + "/table.txt")
-
-Paths that a module computes in other ways are not detected.
-"""
+"""Build the preload bundle of a repro from preloads and the files that they use."""
 
 from __future__ import annotations
 
@@ -434,6 +427,12 @@ def with_future(part: Definitions) -> str:
     future = f"from __future__ import {', '.join(part.future)}\n" if part.future else ""
     return future + part.text
 
+
+# Rewrite string constants of a module that are paths of the original machine.
+#
+#     open("/home/me/ops/table.txt")    open(__file__.rpartition("/")[0] + "/table.txt")
+#
+# Paths that a module computes in other ways are not detected.
 
 Place = Callable[[str], str | None]
 """Returns a path relative to the module, or None for a file that is not carried."""

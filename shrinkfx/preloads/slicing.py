@@ -8,12 +8,6 @@
 A slice of a file keeps the statements that its operators need, that other files name,
 or that have side effects. Because a slice can name further names, slicing repeats until
 the slices no longer change.
-
-Names that a module may read from other modules, judged by its text.
-
-from .scale import SCALE    reads SCALE of the module scale
-from .scale import *        may read any name in the text from scale
-scale.SCALE                 may read SCALE of any module
 """
 
 from __future__ import annotations
@@ -136,6 +130,13 @@ class Slicer:
 @functools.lru_cache(maxsize=256)
 def _named_in(text: str, package: str) -> ReadNames:
     return collect_read_names(text, package)
+
+
+# Names that a module may read from other modules, judged by its text.
+#
+# from .scale import SCALE    reads SCALE of the module scale from .scale import *
+# may read any name in the text from scale scale.SCALE                 may read SCALE
+# of any module
 
 
 @dataclass(frozen=True)

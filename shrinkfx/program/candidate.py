@@ -1,17 +1,4 @@
-"""A candidate: the input program plus the kept operators and the changes to them.
-
-Simple operators, and the one that replaces an expensive operator.
-
-A simple operator is easy to understand, and a compiler prints it as one expression, a
-copy or nothing at all. All others are expensive: convolutions, matrix products,
-attention, reductions, sorting, indexing, random numbers, and custom operators.
-
-The dynamic sizes of a candidate, and how they can still be specialized.
-
-The symbols of a candidate are those in the shapes of its inputs, and those that its
-operators read as numbers. A size such as ``2*s0 + 1`` of an input is dynamic as well:
-it may become a dim of its own, which does not need ``s0``.
-"""
+"""A candidate: the input program plus the kept operators and the changes to them."""
 
 from __future__ import annotations
 
@@ -304,6 +291,12 @@ class Candidate:
 _CARRIED = frozenset({Role.SIZE, Role.SUBGRAPH})
 
 
+# Simple operators, and the one that replaces an expensive operator.
+#
+# A simple operator is easy to understand, and a compiler prints it as one expression,
+# a copy or nothing at all. All others are expensive: convolutions, matrix products,
+# attention, reductions, sorting, indexing, random numbers, and custom operators.
+
 _ARITHMETIC = (
     *("abs", "neg", "relu", "add", "sub", "rsub", "mul", "div", "reciprocal"),
     *("square", "sqrt", "rsqrt", "pow", "exp", "log", "sin", "cos", "tanh", "sigmoid"),
@@ -341,6 +334,13 @@ def simple_operator_for(dtype: str) -> str:
     if dtype == "bool":
         return "aten.logical_not.default"
     return f"aten.{'neg' if dtype.startswith('complex') else 'abs'}.default"
+
+
+# The dynamic sizes of a candidate, and how they can still be specialized.
+#
+# The symbols of a candidate are those in the shapes of its inputs, and those that its
+# operators read as numbers. A size such as ``2*s0 + 1`` of an input is dynamic as
+# well: it may become a dim of its own, which does not need ``s0``.
 
 
 @dataclass(frozen=True)

@@ -153,7 +153,7 @@ def examine_operators(
     with scratch.make_scratch_folder("operators") as folder:
         path = Path(folder).resolve() / "findings"
         ending = bounded.ask(Examine(str(path), SECONDS))
-        findings = _worth_telling(_read(path), described.description.mismatches)
+        findings = _list_reportable(_read(path), described.description.mismatches)
     findings += [died] if (died := _how_it_died(ending)) else []
     for each in findings:
         context.note(format_finding(each))
@@ -162,7 +162,7 @@ def examine_operators(
     return tuple(findings)
 
 
-def _worth_telling(
+def _list_reportable(
     findings: Sequence[OperatorFinding], mismatches: Sequence[FakeMismatch]
 ) -> list[OperatorFinding]:
     """Remove findings that repeat what is known of an operator.

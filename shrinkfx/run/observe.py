@@ -3,15 +3,6 @@
 Restore the baseline of an earlier session, without reproducing the failure again.
 
 Choose the build that shows the failure, and the build step that suffices for it.
-
-Test whether a failure depends on the memory after a storage that is too small.
-
-An operator may return a storage that is smaller than its fake kernel declares. Compiled
-code reads up to the declared end, so it reads adjacent memory, whose content differs
-between processes. A failure that does not depend on that memory must not be reduced to
-one that does, because its repro would pass where the memory happens to hold zeros. So
-checks fill the adjacent memory with known values (``checking/tails.py`` of the worker).
-Programs without such operators are not tested.
 """
 
 from __future__ import annotations
@@ -313,6 +304,17 @@ _IGNORED = (
     "the interpreter overrides the settings {}: a failure that needs your values does "
     "not show"
 )
+
+
+# Test whether a failure depends on the memory after a storage that is too small.
+#
+# An operator may return a storage that is smaller than its fake kernel declares.
+# Compiled code reads up to the declared end, so it reads adjacent memory, whose
+# content differs between processes. A failure that does not depend on that memory
+# must not be reduced to one that does, because its repro would pass where the memory
+# happens to hold zeros. So checks fill the adjacent memory with known values
+# (``checking/tails.py`` of the worker). Programs without such operators are not
+# tested.
 
 
 def require_any_adjacent_memory(context: RunContext, program: Subject) -> Subject:

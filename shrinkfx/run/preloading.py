@@ -7,14 +7,6 @@ compares the state of PyTorch with the state before.
 
 Cuts of preloads are compared by their effect. Halves are removed first, then smaller
 parts, so that few queries suffice if much or nothing can go.
-
-Find out which of the user's code in the compiler a failure needs.
-
-    bare      without any of it: if the failure remains, the code is not to blame
-    narrowed  the part that remains after halves, then smaller parts, are removed
-    the rest  all that preloads have registered
-
-A narrowed part is judged by whether the failure shows, because eager runs none of it.
 """
 
 from __future__ import annotations
@@ -309,6 +301,15 @@ def _qualified(target: str) -> str:
     namespace, _, rest = target.partition(".")
     return f"{namespace}::{rest.partition('.')[0]}"
 
+
+# Find out which of the user's code in the compiler a failure needs.
+#
+#     bare      without any of it: if the failure remains, the code is not to blame
+#     narrowed  the part that remains after halves, then smaller parts, are removed
+#     the rest  all that preloads have registered
+#
+# A narrowed part is judged by whether the failure shows, because eager runs none of
+# it.
 
 MAX_QUESTIONS = 16
 """Maximum number of queries. They find one of up to eight statements, or two of

@@ -1,10 +1,4 @@
-"""The tasks of a child: one method or function per task.
-
-Inspect the environment for ``shrinkfx doctor``, in a worker without a program.
-
-Each function that makes a row names one part. To add a part, add a function here and
-its call in ``inspect``.
-"""
+"""The tasks of a child: one method or function per task."""
 
 from __future__ import annotations
 
@@ -384,6 +378,12 @@ def _set_variables(environment: Mapping[str, str]) -> None:
             os.environ[name] = value
         else:
             os.environ.pop(name, None)
+
+
+# Inspect the environment for ``shrinkfx doctor``, in a worker without a program.
+#
+# Each function that makes a row names one part. To add a part, add a function here
+# and its call in ``inspect``.
 
 
 class _Sample(torch.nn.Module):

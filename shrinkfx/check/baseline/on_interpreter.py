@@ -53,7 +53,7 @@ def probe_baseline(
     described: list[str] = []
     silent: set[Probe] = set()
     showing: Probe | None = None
-    probes = _most_telling_first(probes, wanted)
+    probes = _sort_probes(probes, wanted)
     for probe in probes:
         if showing and not (ask_all and budget.has(shown[showing].seconds)):
             break
@@ -97,7 +97,7 @@ def probe_baseline(
     raise NotReproducible(wanted, len(shown), described, _advice(shown, bool(warnings)))
 
 
-def _most_telling_first(probes: Sequence[Probe], wanted: str) -> list[Probe]:
+def _sort_probes(probes: Sequence[Probe], wanted: str) -> list[Probe]:
     """Order the probes for a kind of failure, and omit one that tells nothing.
 
     If the kind is unknown, the probe that runs what the user runs comes first.

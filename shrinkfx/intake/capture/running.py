@@ -1,12 +1,4 @@
-"""Run a command with the capture in its processes, and end all that it started.
-
-Lend the terminal to a script that reads it.
-
-A script runs in its own process group, so that Ctrl-C reaches shrinkfx, because a
-script that hangs in native code cannot handle it. The kernel stops such a group when it
-reads the terminal. The script then gets the terminal, and Ctrl-C with it, until it
-begins a step in PyTorch.
-"""
+"""Run a command with the capture in its processes, and end all that it started."""
 
 from __future__ import annotations
 
@@ -168,6 +160,13 @@ def environment(folder: Path, variables: dict[str, str]) -> dict[str, str]:
 def _is_gone(pid: int) -> bool:
     return read_process_state(pid) in ("", "Z", "X")
 
+
+# Lend the terminal to a script that reads it.
+#
+# A script runs in its own process group, so that Ctrl-C reaches shrinkfx, because a
+# script that hangs in native code cannot handle it. The kernel stops such a group
+# when it reads the terminal. The script then gets the terminal, and Ctrl-C with it,
+# until it begins a step in PyTorch.
 
 _STDIN = 0
 _WANTS_IT = (signal.SIGTTIN, signal.SIGTTOU)

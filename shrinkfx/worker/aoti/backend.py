@@ -1,10 +1,4 @@
-"""Compile and load packages with AOTInductor, through the calls that users make.
-
-Find the usable vector instruction sets once for all runs of a user.
-
-Inductor compiles a few lines for each instruction set, and loads the result in a new
-Python process: 1.5 CPU-seconds for every process, though it compiles them only once.
-"""
+"""Compile and load packages with AOTInductor, through the calls that users make."""
 
 from __future__ import annotations
 
@@ -270,6 +264,12 @@ def load(package: Package) -> Callable[..., Any]:
     compiled: Callable[..., Any] = loaded
     return compiled
 
+
+# Find the usable vector instruction sets once for all runs of a user.
+#
+# Inductor compiles a few lines for each instruction set, and loads the result in a
+# new Python process: 1.5 CPU-seconds for every process, though it compiles them only
+# once.
 
 _CPU_LINES = ("vendor", "model", "flags", "Features", "features", "CPU", "cpu\t")
 """Prefixes of the lines of ``/proc/cpuinfo`` that identify a kind of CPU."""

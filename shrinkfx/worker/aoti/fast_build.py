@@ -3,11 +3,6 @@
 The code that does not depend on the model is compiled once (``runtime_object.py``); the
 rest of the wrapper and the kernels are compiled in parallel. If a step fails, it is
 repeated with AOTInductor's own method, so any failure has AOTInductor's message.
-
-Find precompiled headers once per server instead of once per check.
-
-AOTInductor preprocesses a header to learn whether its sources have changed, which takes
-a sixth of a CPU-second for each of two headers. They do not change during a run.
 """
 
 from __future__ import annotations
@@ -323,6 +318,12 @@ def _with_source(words: Sequence[str], source: Path) -> list[str]:
     old = _source(words)
     return [str(source) if word == old else word for word in words]
 
+
+# Find precompiled headers once per server instead of once per check.
+#
+# AOTInductor preprocesses a header to learn whether its sources have changed, which
+# takes a sixth of a CPU-second for each of two headers. They do not change during a
+# run.
 
 Precompile = Callable[..., str]
 

@@ -1,17 +1,6 @@
 """The check of a program with either back end, and the files that it writes.
 
 Each stage is noted before it begins, so that the parent knows where a child has died.
-
-Check that fake-kernel mismatches of a candidate are those of the input program.
-
-An operator with wrong strides may also have a wrong shape if a dim is 1. A candidate
-that fails because of that has another bug than the one that is searched for.
-
-Find custom operators that read outside their arguments in a candidate.
-
-A smaller program may pass an operator less memory than it reads, such as a weight of
-one row for an input of two. Then it fails like the input program, but because of values
-outside the program's memory.
 """
 
 from __future__ import annotations
@@ -164,6 +153,13 @@ def _check_with_backend(
     return check(setup, run, options, note, folder, recording)
 
 
+# Check that fake-kernel mismatches of a candidate are those of the input program.
+#
+# An operator with wrong strides may also have a wrong shape if a dim is 1. A
+# candidate that fails because of that has another bug than the one that is searched
+# for.
+
+
 def find_unexpected_mismatches(run: RebuiltCandidate, expected: Collection[str]) -> str:
     """Run a program in eager; return how its fake-kernel mismatches are unexpected.
 
@@ -191,6 +187,13 @@ def find_unexpected_mismatches(run: RebuiltCandidate, expected: Collection[str])
         text = "; ".join(unexpected)
         return f"an operator disagrees with its fake kernel in another way: {text}"
     return ""
+
+
+# Find custom operators that read outside their arguments in a candidate.
+#
+# A smaller program may pass an operator less memory than it reads, such as a weight
+# of one row for an input of two. Then it fails like the input program, but because of
+# values outside the program's memory.
 
 
 def find_out_of_bounds_operator(

@@ -1,17 +1,4 @@
-"""Check a program with AOTInductor: compile it, load it, run it and compare.
-
-Tails: known memory after the end of results that are smaller than declared.
-
-    the operator's result | zeros, or 0x5a, up to its declared end and some bytes more
-
-Compiled code reads a result up to its declared end. Beyond the real end it reads
-adjacent memory, which differs by process and machine: on another machine, a failure
-that depends on it would seem fixed. So the program runs twice, with a different fill
-byte each, and fails only if both runs fail in the same way.
-
-Zeros are valid indices and the content of fresh memory; bytes of 0x5a make large
-numbers of any dtype, and no NaN.
-"""
+"""Check a program with AOTInductor: compile it, load it, run it and compare."""
 
 from __future__ import annotations
 
@@ -207,6 +194,18 @@ def check_undeclared_sizes(
     note(Stage.DONE)
     return answer
 
+
+# Tails: known memory after the end of results that are smaller than declared.
+#
+#     the operator's result | zeros, or 0x5a, up to its declared end and some bytes more
+#
+# Compiled code reads a result up to its declared end. Beyond the real end it reads
+# adjacent memory, which differs by process and machine: on another machine, a failure
+# that depends on it would seem fixed. So the program runs twice, with a different
+# fill byte each, and fails only if both runs fail in the same way.
+#
+# Zeros are valid indices and the content of fresh memory; bytes of 0x5a make large
+# numbers of any dtype, and no NaN.
 
 FILLINGS = (0x00, 0x5A)
 """Fill bytes; a program that crashes does so with the first."""

@@ -3,25 +3,6 @@
 The record is in a folder: ``anatomy.json``, written before each stage, and
 ``telling``, to which the kernels write while they run (``telling.py``). Both are on
 disk early, because the process may die at any point.
-
-Find sizes with which AOTInductor times a kernel by mistake.
-
-Code generation records launches graph by graph, and computes their benchmark arguments
-later, when another graph may be current. Each graph has its own table of precomputed
-sizes (``ps0``). So this compares the values in both graphs: the one of the launch, and
-the one that is current then.
-
-Private APIs: ``generate_kernel_call``, ``_generate_kernel_call_helper`` and
-``generate_example_arg_value`` of torch/_inductor/codegen/wrapper.py, and
-``SizeVarAllocator.remove_precomputed_replacements`` (2.11 to 2.13).
-
-Record for which program node each line of generated code was written.
-
-Inductor keeps this for a kernel, not for its lines. A lowering creates a function that
-computes one element; it runs again and again, nested in the functions of the nodes that
-read it, until code is written. So each such function is wrapped to push its node onto a
-stack: an operation that is traced belongs to the innermost node, and keeps it in its
-metadata.
 """
 
 from __future__ import annotations
@@ -395,6 +376,18 @@ def _kernel_text(finding: KernelFinding) -> tuple[str, int]:
     return "\n".join(lines[begin:end]).rstrip(), finding.line - 1 - begin
 
 
+# Find sizes with which AOTInductor times a kernel by mistake.
+#
+# Code generation records launches graph by graph, and computes their benchmark
+# arguments later, when another graph may be current. Each graph has its own table of
+# precomputed sizes (``ps0``). So this compares the values in both graphs: the one of
+# the launch, and the one that is current then.
+#
+# Private APIs: ``generate_kernel_call``, ``_generate_kernel_call_helper`` and
+# ``generate_example_arg_value`` of torch/_inductor/codegen/wrapper.py, and
+# ``SizeVarAllocator.remove_precomputed_replacements`` (2.11 to 2.13).
+
+
 class TimedSizes:
     """Collects benchmark sizes that differ from the sizes in the kernel's own graph."""
 
@@ -486,6 +479,14 @@ class TimedSizes:
             )
         )
 
+
+# Record for which program node each line of generated code was written.
+#
+# Inductor keeps this for a kernel, not for its lines. A lowering creates a function
+# that computes one element; it runs again and again, nested in the functions of the
+# nodes that read it, until code is written. So each such function is wrapped to push
+# its node onto a stack: an operation that is traced belongs to the innermost node,
+# and keeps it in its metadata.
 
 _META = "shrinkfx_node"
 _ELEMENT_FUNCTIONS = ("inner_fn", "output_indexer")

@@ -6,10 +6,6 @@ operator, that saves tensors to files. The kernels themselves do not change.
 Private APIs: ``Scheduler.codegen_extern_call`` and the provenance hook of
 torch/_inductor/debug.py, which receives a kernel's part of the schedule before its
 launch (2.11 to 2.13); the line in C++ is that of codegen/debug_utils.py.
-
-Helpers for parts of Inductor's schedule: their inputs, outputs and nodes.
-
-Private APIs of torch/_inductor/scheduler.py and ir.py, 2.11 to 2.13.
 """
 
 from __future__ import annotations
@@ -277,6 +273,11 @@ class ResultKeeper:
 
 def _loaded(path: Path) -> Any:
     return torch.load(path, weights_only=True, map_location="cpu")
+
+
+# Helpers for parts of Inductor's schedule: their inputs, outputs and nodes.
+#
+# Private APIs of torch/_inductor/scheduler.py and ir.py, 2.11 to 2.13.
 
 
 def is_program_graph(lowering: Any) -> bool:

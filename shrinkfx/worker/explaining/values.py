@@ -4,12 +4,6 @@ A kernel's expected result is computed from its actual arguments, right or wrong
 kernel is wrong here only if it computes a wrong value itself, and not if it passes on
 another kernel's error. Values that fusion keeps out of memory cannot be seen, so all
 operators between two values in memory are checked as one.
-
-Find buffers whose size in memory differs from the compiler's plan.
-
-The plan gives a buffer's sizes over symbols; compiled code reads each symbol's value
-off the inputs of a call. If the plan is right and the buffer's size is not, then
-compiled code read a symbol wrongly, and no operator is at fault.
 """
 
 from __future__ import annotations
@@ -337,6 +331,13 @@ class _Comparison:
 def _relative(tolerance: Tolerance) -> Tolerance:
     """Return the tolerance without its absolute part."""
     return lambda dtype: (tolerance(dtype)[0], 0.0)
+
+
+# Find buffers whose size in memory differs from the compiler's plan.
+#
+# The plan gives a buffer's sizes over symbols; compiled code reads each symbol's
+# value off the inputs of a call. If the plan is right and the buffer's size is not,
+# then compiled code read a symbol wrongly, and no operator is at fault.
 
 
 def describe_wrong_size(

@@ -2,12 +2,6 @@
 
 The calling process becomes a child subreaper. So all processes that a child starts stay
 its descendants, whatever they do, and are killed when the child is done.
-
-Read the messages of the GPU's driver while a child runs, from the kernel's log.
-
-An Xid message distinguishes a fault of the program from a fault of the machine, which
-CUDA's own messages do not. Reading the log needs privileges that a container seldom
-has; without them, the result is empty.
 """
 
 from __future__ import annotations
@@ -261,6 +255,12 @@ def _read_ends(path: Path) -> str:
     except OSError:
         return ""
 
+
+# Read the messages of the GPU's driver while a child runs, from the kernel's log.
+#
+# An Xid message distinguishes a fault of the program from a fault of the machine,
+# which CUDA's own messages do not. Reading the log needs privileges that a container
+# seldom has; without them, the result is empty.
 
 KERNEL_LOG = Path("/dev/kmsg")
 _DRIVER = Path("/dev/nvidiactl")

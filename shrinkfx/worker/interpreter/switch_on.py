@@ -4,11 +4,6 @@ Kernels that are decorated afterwards are interpreted by Triton itself; kernels 
 were decorated before are converted when they are launched or called. Code generation
 must be over by then, because functions of ``triton.language`` are replaced by functions
 on NumPy arrays.
-
-Launch the kernels that Inductor generates, in each of their configurations.
-
-A GPU times several block sizes of a kernel and keeps one of them, which need not be the
-first. A fault may show in only one of them, so the interpreter runs them all.
 """
 
 from __future__ import annotations
@@ -158,6 +153,11 @@ def _patch_inductor_launches() -> None:
     triton_helpers.set_driver_to_gpu = lambda: None
     setattr(CachingAutotuner, "run", launch_generated_kernel)  # noqa: B010 - typed as method
 
+
+# Launch the kernels that Inductor generates, in each of their configurations.
+#
+# A GPU times several block sizes of a kernel and keeps one of them, which need not be
+# the first. A fault may show in only one of them, so the interpreter runs them all.
 
 MAX_TRIED_PROGRAMS = 1_000
 """The most programs of further configurations in one call; a program takes 0.2 to 3

@@ -1,10 +1,4 @@
-"""Construction of an exported program from a printed one, as in a repro.
-
-Names and origins of statements, set on the nodes that export makes.
-
-Reports about a compiled program use the names of nodes. With these names they refer to
-statements, and to the operators of the input program that have the same names.
-"""
+"""Construction of an exported program from a printed one, as in a repro."""
 
 from __future__ import annotations
 
@@ -128,6 +122,11 @@ def _list_returned(listing: PrintedProgram) -> list[str]:
     values = tree.elts if isinstance(tree, (ast.Tuple, ast.List)) else [tree]
     return [ast.unparse(value) for value in values]
 
+
+# Names and origins of statements, set on the nodes that export makes.
+#
+# Reports about a compiled program use the names of nodes. With these names they refer
+# to statements, and to the operators of the input program that have the same names.
 
 _PART = re.compile(r"(\w+)(\.shape)?\[(\d+)\]")
 """One of several results, or a size."""

@@ -1,12 +1,4 @@
-"""Completion of rewrites: the requested changes, and all that follow from them.
-
-New values for lengths, offsets and counts that eager refuses.
-
-    segment_reduce(x, lengths=[4, 9, 2])  ->  of an x of 5 rows: [4, 1, 0]
-
-A schema does not say which numbers an operator accepts. Therefore a repair tries some,
-those close to the current values first, and eager accepts or refuses them.
-"""
+"""Completion of rewrites: the requested changes, and all that follow from them."""
 
 from __future__ import annotations
 
@@ -505,6 +497,13 @@ def _renumbered(dim: int, rank: int, removed: Sequence[int]) -> str:
     new_dim = place - sum(each < place for each in removed)
     return str(new_dim if dim >= 0 else new_dim - rank + len(removed))
 
+
+# New values for lengths, offsets and counts that eager refuses.
+#
+#     segment_reduce(x, lengths=[4, 9, 2])  ->  of an x of 5 rows: [4, 1, 0]
+#
+# A schema does not say which numbers an operator accepts. Therefore a repair tries
+# some, those close to the current values first, and eager accepts or refuses them.
 
 _MOST_TOTALS = 6
 """Maximal number of sizes to try as the sum of lengths, or the last offset."""

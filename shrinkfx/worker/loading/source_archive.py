@@ -9,7 +9,7 @@ source archive holds any program that can be printed:
     devices.json   the devices that the program uses
     tensors.pt     weights and example inputs, as torch.save writes them
 
-Reading a source archive executes its code, in the sandboxed thread of ``wall``.
+Reading a source archive executes its code, in the sandboxed thread of ``sandbox``.
 """
 
 from __future__ import annotations

@@ -1,14 +1,4 @@
-"""Run a registering script as the repro's user would, and report its effects.
-
-Find what a preload changes in PyTorch, place by place.
-
-    lowerings[aten.roll.default] = f    torch._inductor.lowering.lowerings[aten.roll...]
-    CppOverrides.hypot = g              torch._inductor.codegen.cpp.CppOverrides.hypot
-
-Eager mode sees none of these changes, while the compiler may see all of them. Two forks
-of one process share the objects from before the fork; an object that was made later is
-compared by the code that made it.
-"""
+"""Run a registering script as the repro's user would, and report its effects."""
 
 from __future__ import annotations
 
@@ -147,6 +137,15 @@ def _bytes(value: object) -> bytes:
     flat = value.detach().cpu().contiguous().resolve_conj().resolve_neg().reshape(-1)
     return header + bytes(flat.view(torch.uint8).numpy().tobytes())
 
+
+# Find what a preload changes in PyTorch, place by place.
+#
+#     lowerings[aten.roll.default] = f  torch._inductor.lowering.lowerings[aten.roll...]
+#     CppOverrides.hypot = g            torch._inductor.codegen.cpp.CppOverrides.hypot
+#
+# Eager mode sees none of these changes, while the compiler may see all of them. Two
+# forks of one process share the objects from before the fork; an object that was made
+# later is compared by the code that made it.
 
 SEARCHED_PACKAGES = ("torch", "triton")
 """The top-level packages to search for changes."""

@@ -1,21 +1,4 @@
-"""Generate the CUDA code of Inductor and AOTInductor for a program, as text.
-
-Choose a template of a GEMM, convolution or attention where none can be timed.
-
-With ``max_autotune`` Inductor times the choices for such an operator. Without a GPU,
-the first choice made from a Triton template is taken, because the interpreter cannot
-check a library's kernel.
-
-Let the Python wrapper solve for symbols in input sizes, as AOTInductor's does.
-
-If an input's dim is declared as ``2*half``, and no input has a dim ``half``, Inductor's
-C++ wrapper solves for ``half``; its Python wrapper does so since torch 2.14.
-
-Copy a CPU program to a fake GPU, so that Inductor generates CUDA code for it.
-
-The input program does not change. All tensors of the copy are fake, so no GPU memory is
-needed.
-"""
+"""Generate the CUDA code of Inductor and AOTInductor for a program, as text."""
 
 from __future__ import annotations
 
@@ -314,6 +297,13 @@ def list_overridden_options(options: InductorOptions) -> list[str]:
     )
 
 
+# Choose a template of a GEMM, convolution or attention where none can be timed.
+#
+# With ``max_autotune`` Inductor times the choices for such an operator. Without a
+# GPU, the first choice made from a Triton template is taken, because the interpreter
+# cannot check a library's kernel.
+
+
 @contextlib.contextmanager
 def choose_templates_untimed() -> Iterator[list[str]]:
     """Let Inductor choose templates without timing them on a device.
@@ -356,6 +346,13 @@ def _is_no_template(choice: Any) -> bool:
     from shrinkfx.worker.private_api.cuda_api import TritonTemplateCaller
 
     return not isinstance(choice, TritonTemplateCaller)
+
+
+# Let the Python wrapper solve for symbols in input sizes, as AOTInductor's does.
+#
+# If an input's dim is declared as ``2*half``, and no input has a dim ``half``,
+# Inductor's C++ wrapper solves for ``half``; its Python wrapper does so since torch
+# 2.14.
 
 
 def solve_input_dims() -> contextlib.AbstractContextManager[Any]:
@@ -402,6 +399,11 @@ def _solve(code: Any, symbol: sympy.Symbol, size: sympy.Expr, actual: str) -> No
         raise AssertionError(f"{sympy.Eq(size, value)} is not solvable")
     code.writeline(f"{symbol} = int((lambda given: {pexpr(solution[1])})({actual}))")
 
+
+# Copy a CPU program to a fake GPU, so that Inductor generates CUDA code for it.
+#
+# The input program does not change. All tensors of the copy are fake, so no GPU
+# memory is needed.
 
 _ATEN = torch.ops.aten
 _MUTATIONS = frozenset(

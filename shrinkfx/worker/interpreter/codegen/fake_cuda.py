@@ -2,11 +2,6 @@
 
 Each patch replaces a function through which PyTorch 2.11 to 2.15 (Triton 3.6 to 3.9)
 queries a device. Names that a version does not have are skipped.
-
-A CUDA device guard that does nothing, for a torch that was built without CUDA.
-
-Such a torch has no guard for the device type, and AOTAutograd aborts the process where
-it needs one. Three lines of C++ register a no-op guard.
 """
 
 from __future__ import annotations
@@ -231,6 +226,11 @@ def list_known_settings() -> InductorOptions:
 
     return {name: value for name, value in CONFIG.items() if is_known(name)}
 
+
+# A CUDA device guard that does nothing, for a torch that was built without CUDA.
+#
+# Such a torch has no guard for the device type, and AOTAutograd aborts the process
+# where it needs one. Three lines of C++ register a no-op guard.
 
 _SOURCE = """
 #include <c10/core/impl/DeviceGuardImplInterface.h>
