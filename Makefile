@@ -52,7 +52,7 @@ demo: .venv/installed
 lint: .venv/installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy shrinkfx tests
+	$(BIN)/mypy shrinkfx tests benchmarks
 
 quick: lint
 	$(BIN)/python -m pytest -n 2 $(QUICK)

@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass
 from itertools import product
 from pathlib import Path
 from statistics import geometric_mean, mean
+from typing import Any
 from unittest import mock
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -92,7 +93,7 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, metavar="FILE", help="where JSON goes")
     parser.add_argument("--graphs", type=int, default=8, metavar="N", help="of a size")
-    sizes = {"type": int, "nargs": "+", "metavar": "N"}
+    sizes: dict[str, Any] = {"type": int, "nargs": "+", "metavar": "N"}
     parser.add_argument("--operators", **sizes, default=[50, 200])
     parser.add_argument("--needed", **sizes, default=[1, 3, 8])
     return parser.parse_args()

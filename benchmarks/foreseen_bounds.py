@@ -74,9 +74,9 @@ class Posterior:
         return self._known[path]
 
     def _within(self, keep: frozenset[str]) -> npt.NDArray[np.bool_]:
-        mask = np.zeros(len(self._number), dtype=bool)
+        mask: npt.NDArray[np.bool_] = np.zeros(len(self._number), dtype=bool)
         mask[[self._number[name] for name in keep]] = True
-        within: npt.NDArray[np.bool_] = mask[self._sets].all(axis=1)
+        within: npt.NDArray[np.bool_] = np.all(mask[self._sets], axis=1)
         return within
 
 
@@ -105,7 +105,7 @@ def knowing(case: Case, what: str) -> Chance | None:
         return None
 
     def chance(course: SearchState) -> float:
-        question = course.question()
+        question = course.next_query()
         assert question is not None
         keep = frozenset(question.candidate.keep)
         if what == "answers":
@@ -118,7 +118,7 @@ def knowing(case: Case, what: str) -> Chance | None:
 
 def _by_path(posterior: Posterior) -> Chance:
     def chance(course: SearchState) -> float:
-        question = course.question()
+        question = course.next_query()
         assert question is not None
         return posterior.chance(question.candidate, getattr(course, "path", ()))
 
@@ -131,7 +131,7 @@ def foretold(chance: Chance | None) -> Iterator[None]:
     answer = SearchState.answer
 
     def answered(course: SearchState, outcome: Outcome) -> bool:
-        question = course.question()
+        question = course.next_query()
         assert question is not None
         told = frozenset(question.candidate.keep), outcome is Outcome.REPRODUCED
         course.path = (*getattr(course, "path", ()), told)  # type: ignore[attr-defined]

@@ -117,7 +117,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, metavar="FILE", help="where JSON goes")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="and the figure")
     parser.add_argument("--graphs", type=int, default=24, metavar="N", help="of a size")
-    sizes = {"type": int, "nargs": "+", "metavar": "N"}
+    sizes: dict[str, Any] = {"type": int, "nargs": "+", "metavar": "N"}
     parser.add_argument("--operators", **sizes, default=[50, 200, 1000, 5000])
     parser.add_argument("--needed", **sizes, default=[1, 3, 8])
     parser.add_argument("--tools", nargs="+", choices=TOOLS, default=[*TOOLS])

@@ -133,12 +133,12 @@ def checked(model: Path, name: str, kept: Path) -> Iterator[Row]:
             cut = _without(program, dropped).to_json()
             ending = fast.ask(CheckCandidate(cut))
             yield row(f"candidate, {name_of_part}", ending)
-        ending = fast.built_stock().ask(CheckCandidate(cut))
+        ending = fast.with_stock_build().ask(CheckCandidate(cut))
         yield row("confirmed, an eighth", ending)
 
 
 def _without(program: Skeleton, operators: frozenset[str]) -> Candidate:
-    whole = Candidate.whole(program)
+    whole = Candidate.from_skeleton(program)
     return apply(whole, [Drop(operators)]) if operators else whole
 
 
