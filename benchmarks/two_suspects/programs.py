@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "repros"))
-from _haystack import (  # type: ignore[import-not-found] # found by the path above
+from _haystack import (
     TemporalConv,
     Transformer,
     random_ids,
