@@ -465,7 +465,7 @@ BUDGETS = {
     "program": 3_150,
     "progress": 310,
     "protocol": 1_080,
-    "report": 4_210,
+    "report": 4_205,
     "run": 5_340,
     "search": 1_410,
     "strategies": 610,

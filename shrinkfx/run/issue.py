@@ -20,9 +20,9 @@ from shrinkfx.options.options import Options
 from shrinkfx.protocol.descriptions import Collected
 from shrinkfx.protocol.record import read_older
 from shrinkfx.protocol.tasks import CollectVersions
-from shrinkfx.report.issue.environment import environment_text, with_gpu
 from shrinkfx.report.issue.facts import IssueFacts, facts_of
 from shrinkfx.report.issue.from_model import ModelRemains, find_model_remains
+from shrinkfx.report.issue.plain import environment_text, with_gpu
 from shrinkfx.report.issue.renaming import anonymize_explanation, use_repro_names
 from shrinkfx.report.issue.text import ISSUE, issue_text
 from shrinkfx.report.record import RunRecord

@@ -33,7 +33,7 @@ from shrinkfx.protocol.record import read_older
 from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.report.issue.renaming import use_repro_names
 from shrinkfx.report.page.anonymous import anonymize_run
-from shrinkfx.report.page.kernel import find_failing_source
+from shrinkfx.report.page.links import find_failing_source
 from shrinkfx.report.page.record import (
     REPORT,
     Check,

@@ -31,11 +31,15 @@ from shrinkfx.report.in_compiler import (
     format_stops_in_function,
 )
 from shrinkfx.report.issue.code import Traits, quote_script, traits_of
-from shrinkfx.report.issue.environment import environment_text, with_gpu
 from shrinkfx.report.issue.facts import IssueFacts, facts_of
 from shrinkfx.report.issue.from_model import ModelRemains, find_model_remains
 from shrinkfx.report.issue.log import error_log
-from shrinkfx.report.issue.plain import strip_paths, strip_values
+from shrinkfx.report.issue.plain import (
+    environment_text,
+    strip_paths,
+    strip_values,
+    with_gpu,
+)
 from shrinkfx.report.issue.sentences import title_of
 from shrinkfx.report.issue.text import issue_text
 from shrinkfx.report.record import Conditions, Failure, Programs, ProgramSize, RunRecord
@@ -396,6 +400,12 @@ def test_issue_of_a_fake_kernel_mismatch_is_for_the_operator_author() -> None:
     assert "PyTorch versions other" not in text
     anonymous = text_of(replace(FACTS, anonymous=True), found)
     assert "ops.py" not in anonymous
+    interpreted = replace(FACTS, interpreted="sm_90")
+    explained = "Triton's interpreter, which runs Triton kernels on the CPU, found the"
+    assert explained in text_of(interpreted, found).split("\n\n", 2)[1]
+    compiled = replace(interpreted, kind=Kind.COMPILE_ERROR)
+    assert explained not in text_of(compiled, found)
+    assert explained not in text
 
 
 @pytest.mark.parametrize("what", list(VALUE_DEPENDENCIES))
@@ -526,7 +536,7 @@ def test_issue_that_needs_custom_inductor_code_is_for_its_author() -> None:
         "# [AOTInductor] wrong dtype of aten.bmm with a custom "
         "post_grad_custom_post_pass from passes.py: int64 instead of int8"
     )
-    assert "**Do not file this with PyTorch as it is.**" in top
+    assert "as it is: send it to the author of `passes.py` first.**" in top
     assert "`passes.py` sets `post_grad_custom_post_pass`" in top
     assert "the failure disappears without it" in top
     assert said not in rest
@@ -535,6 +545,7 @@ def test_issue_that_needs_custom_inductor_code_is_for_its_author() -> None:
     anonymous = text_of(facts_with_own_code(False, anonymous=True), found)
     assert "passes.py" not in anonymous
     assert "post_grad_custom_post_pass" in anonymous
+    assert "send it to the author of the custom code first.**" in anonymous
 
 
 DUMP = """\
@@ -562,7 +573,8 @@ def stop_facts(seen: Signature, *, anonymous: bool = False) -> IssueFacts:
 def test_issue_of_a_hang_in_user_code_is_for_its_author() -> None:
     title, top, rest = text_of(stop_facts(HANGS)).split("\n\n", 2)
     assert title == "# passes.py:settle hangs while AOTInductor compiles aten.bmm"
-    assert "**Do not file this with PyTorch as it is.**" in top
+    owner = "`passes.py:settle`"
+    assert f"as it is: send it to the author of {owner} first.**" in top
     said = "The compiler hangs in `passes.py:settle`, which is not part of PyTorch."
     assert said in top
     assert "- Whether the bug is in the custom Inductor code" in rest

@@ -29,8 +29,7 @@ from shrinkfx.program.skeleton import Skeleton
 from shrinkfx.protocol.kernel_values import Wrong
 from shrinkfx.report.page.drawing import Drawing, draw, draw_within, lay_out
 from shrinkfx.report.page.folding import MOST, Fold, fold
-from shrinkfx.report.page.kernel import find_failing_source
-from shrinkfx.report.page.links import list_links
+from shrinkfx.report.page.links import find_failing_source, list_links
 from shrinkfx.report.page.page import checks_of, figures, ranges, render_page, warnings
 from shrinkfx.report.page.parts import (
     Light,

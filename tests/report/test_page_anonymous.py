@@ -18,8 +18,7 @@ from shrinkfx.findings.operators import Operator
 from shrinkfx.findings.record import Explanation
 from shrinkfx.journal.journal import Journal
 from shrinkfx.program.skeleton import Node, Role, Skeleton
-from shrinkfx.report.page.anonymous import anonymize_run
-from shrinkfx.report.page.names import choose_new_names
+from shrinkfx.report.page.anonymous import anonymize_run, choose_new_names
 from shrinkfx.report.page.record import Run
 from shrinkfx.report.repro_files import EMBEDDED
 from shrinkfx.run.reporting import report_folder

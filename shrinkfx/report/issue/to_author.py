@@ -10,6 +10,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from shrinkfx.failure.signature import Kind
 from shrinkfx.findings.operator_mismatch import OperatorMismatch
 from shrinkfx.findings.operators import Operator
 from shrinkfx.findings.record import Explanation
@@ -121,11 +122,19 @@ _HOW = {
 
 def format_recipient_note(facts: IssueFacts, wrong: IncorrectOperator) -> str:
     """Return the note that names the recipient and the error."""
+    # A compile error without a GPU ran no kernel, on the interpreter or elsewhere.
+    is_interpreted = facts.interpreted and facts.kind is not Kind.COMPILE_ERROR
     return (
         "> **Do not file this with PyTorch: send it to the author of "
         f"`{wrong.name}`.** The {wrong.what} of `{wrong.name}`{wrong.place(facts)} "
-        f"{wrong.does}, and {wrong.so}."
+        f"{wrong.does}, and {wrong.so}.{_INTERPRETED if is_interpreted else ''}"
     )
+
+
+_INTERPRETED = (
+    " Triton's interpreter, which runs Triton kernels on the CPU, found the failure; "
+    "no GPU has confirmed it."
+)
 
 
 def format_custom_code_note(facts: IssueFacts) -> str:
@@ -143,9 +152,20 @@ def format_custom_code_note(facts: IssueFacts) -> str:
         args = facts.kind, facts.inside
         shown.append(format_stops_in_function(*args, anonymous=anonymous, mark="`"))
     return (
-        f"> **Do not file this with PyTorch as it is.** {' '.join(shown)} "
+        "> **Do not file this with PyTorch as it is: send it to the author of "
+        f"{_custom_code_owner(facts)} first.** {' '.join(shown)} "
         "Please rule out a bug in that code before filing against PyTorch."
     )
+
+
+def _custom_code_owner(facts: IssueFacts) -> str:
+    """Return the code whose author is the recipient."""
+    if facts.anonymous:
+        return "the custom code"
+    if facts.inside:
+        return f"`{facts.inside}`"
+    known = facts.in_compiler
+    return name_sources(known, mark="`") if known.sources else "the custom code"
 
 
 def format_contradiction(facts: IssueFacts, wrong: IncorrectOperator) -> str:

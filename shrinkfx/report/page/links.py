@@ -1,16 +1,17 @@
-"""The chain of a failure as links, from the observed error back to its origin."""
+"""The chain of a failure as links, back to its origin; its kernel."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from shrinkfx.findings.chain import Chain, Step
-from shrinkfx.findings.code import Quoted
+from shrinkfx.findings.code import Quoted, find_quoted_lines, likeliest_first, text_of
 from shrinkfx.findings.compiling import StopPoint
 from shrinkfx.findings.operators import Operator
 from shrinkfx.findings.record import Explanation
 from shrinkfx.findings.values import WrongValue, describe_error
+from shrinkfx.report.page.record import Source
 
 
 @dataclass(frozen=True)
@@ -147,3 +148,41 @@ def _of_halted(stop: StopPoint) -> Iterator[Link]:
         launch = _launch(stop.launch, stop.launches)
         text = ", ".join(filter(None, (launch, before)))
         yield Link("kernel", text, stop.kernel)
+
+
+def find_failing_source(
+    explanation: Explanation, files: Mapping[str, str]
+) -> Source | None:
+    """Return the file with the quoted lines, or only these if no file was kept.
+
+    Args:
+        files: texts of generated code, by file name.
+    """
+    parts = explanation.chain, explanation.compile_error
+    part = next((part for part in parts if part is not None and part.code), None)
+    if part is None:
+        return _find_kernel_source(explanation, files)
+    found = find_quoted_lines(part.code, part.kernel, files)
+    name, quoted = found or ("", part.code)
+    marked = next((line.number for line in quoted if line.at_fault), 0)
+    if found:
+        return Source(name, tuple(files[name].splitlines()), marked=marked)
+    texts = tuple(line.text for line in quoted)
+    counted_in = text_of(part.file)
+    return Source("", texts, quoted[0].number, marked, counted_in)
+
+
+def _find_kernel_source(
+    explanation: Explanation, files: Mapping[str, str]
+) -> Source | None:
+    """Return the file of a kernel without a known failing line."""
+    parts = explanation.values, explanation.chain, explanation.compile_error
+    kernel = next((part.kernel for part in parts if part and part.kernel), "")
+    if not kernel:
+        return None
+    for name in likeliest_first(files, kernel):
+        lines = files[name].splitlines()
+        heads = (i for i, line in enumerate(lines, 1) if f"{kernel}(" in line)
+        if head := next(heads, 0):
+            return Source(name, tuple(lines), marked=head)
+    return None
