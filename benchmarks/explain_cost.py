@@ -22,8 +22,7 @@ from shrinkfx.check.client.server import GUARDED_WORKER, WORKER
 from shrinkfx.events import ignore_event
 from shrinkfx.run import explaining
 from shrinkfx.run.folder import RESULT, load_finished_options, open_run_folder
-from shrinkfx.run.memory_error import wants_guard_pages
-from shrinkfx.run.observe import load_or_find_subject
+from shrinkfx.run.observe import load_or_find_subject, wants_guard_pages
 
 
 def main(*named: str) -> None:

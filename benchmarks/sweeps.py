@@ -40,7 +40,7 @@ from shrinkfx.program.sizes import Sizes, Space  # noqa: E402
 from shrinkfx.protocol.descriptions import OpenSizes  # noqa: E402
 from shrinkfx.protocol.requests import CheckOptions  # noqa: E402
 from shrinkfx.protocol.tasks import CheckAtSizes, CompileOriginal, FindSpace  # noqa: E402
-from shrinkfx.run.sweep.at_sizes import QUIET_THREADS  # noqa: E402
+from shrinkfx.run.sweep.pipeline import QUIET_THREADS  # noqa: E402
 from shrinkfx.sweep.examples import Answer, Example, Examples, judge_example  # noqa: E402
 from shrinkfx.sweep.hunt import Plan, sweep  # noqa: E402
 

@@ -15,12 +15,12 @@ from typing import NoReturn
 import pytest
 
 from shrinkfx import api
-from shrinkfx.api import reducing
+from shrinkfx.api import Reduction, reducing
 from shrinkfx.cli.main import main
 from shrinkfx.failure.signature import Kind, Signature, Stage
-from shrinkfx.options.options import Options, Reduction, Sweeping
+from shrinkfx.options.options import Options, Sweeping
 from shrinkfx.progress.terminal import Quiet
-from shrinkfx.run.recorded_options import digest_inputs
+from shrinkfx.run.folder import digest_inputs
 from shrinkfx.run.sweep.pipeline import SweepFinding, Swept
 from shrinkfx.sweep.examples import SweepFailure
 from shrinkfx.system.output_folder import output_folder

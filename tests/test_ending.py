@@ -10,7 +10,6 @@ import pytest
 
 from shrinkfx.api import Reduction
 from shrinkfx.failure.signature import Kind, Signature, Stage
-from shrinkfx.options.reduction_result import render_result_lines
 from shrinkfx.testing import PLANTED, chain, whole
 
 SEEN = Signature(Kind.NAN, Stage.COMPARE, text="output 0: 2 of 4 elements differ")
@@ -34,7 +33,7 @@ DONE = Reduction(
 
 
 def result_lines(reduction: Reduction, *, everything: bool = False) -> list[str]:
-    return [*render_result_lines(reduction, everything=everything)]
+    return [*reduction.render_lines(everything=everything)]
 
 
 def test_result_lines_have_the_cause_between_failure_and_verification() -> None:
@@ -69,7 +68,7 @@ def test_differing_failure_kind_is_explained_in_a_note() -> None:
     crash = Signature(Kind.CRASH, Stage.RUN, "memory fault", "SIGSEGV")
     died = replace(DONE, signature=crash, seen=crash)
     assert "note:" not in "".join(result_lines(died))
-    told = [*render_result_lines(died, everything=False, until="ima")]
+    told = [*died.render_lines(everything=False, until="ima")]
     assert told[1] == "failure:  crash in run: SIGSEGV"
     note = "note:     on a CPU, an illegal memory access shows as a segmentation fault "
     assert told[2].startswith(note)

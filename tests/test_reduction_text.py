@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from shrinkfx.failure.signature import Kind, Signature, Stage
-from shrinkfx.options.reduction_result import Reduction
+from shrinkfx.run.folder import Reduction
 from shrinkfx.testing import chain, whole
 
 GOLDEN = Path(__file__).parent / "golden" / "result.txt"

@@ -20,10 +20,10 @@ from shrinkfx.api.earlier_runs import (
 from shrinkfx.api.minifying import minify
 from shrinkfx.api.reducing import reduce, reduce_found, resume, sweep, taken_in
 from shrinkfx.environments.choice import refuse
-from shrinkfx.options.options import Options, Reduction, Sweeping
+from shrinkfx.options.options import Options, Sweeping
 from shrinkfx.run.explaining import Explained
+from shrinkfx.run.folder import Past, Reduction, Run, State
 from shrinkfx.run.retrieve import Retrieved
-from shrinkfx.run.runs import Past, Run, State
 from shrinkfx.run.sweep.pipeline import Swept
 from shrinkfx.run.verify import Confirmed
 

@@ -16,12 +16,12 @@ from shrinkfx.events import Listener, RunStarted, ignore_event
 from shrinkfx.intake.capture.script_capture import find_capture_folder
 from shrinkfx.intake.left import find_unreduced
 from shrinkfx.options.options import Options
-from shrinkfx.run.explaining import Explained, explain_folder
-from shrinkfx.run.folder import JOURNAL, load_finished_options
-from shrinkfx.run.reporting import report_explained, report_folder
+from shrinkfx.run import explaining
+from shrinkfx.run import folder as folders
+from shrinkfx.run.explaining import Explained
+from shrinkfx.run.folder import Past, Run
 from shrinkfx.run.retrieve import Retrieved, find_candidate
 from shrinkfx.run.retrieve import retrieve as retrieve_from
-from shrinkfx.run.runs import Past, Run, list_runs, read_finished_run
 from shrinkfx.run.verify import Confirmed, run_repro
 from shrinkfx.wording import Flag
 
@@ -40,7 +40,7 @@ def runs(folder: str | Path) -> list[Run]:
     Raises:
         UsageError: the folder does not exist, or it cannot be read.
     """
-    return list_runs(Path(folder), find_unreduced)
+    return folders.list_runs(Path(folder), find_unreduced)
 
 
 def is_run(folder: str | Path) -> bool:
@@ -49,7 +49,9 @@ def is_run(folder: str | Path) -> bool:
     The folder of a captured script counts as one even before a reduction starts in it.
     """
     place = Path(folder)
-    return os.path.isfile(place / JOURNAL) or find_capture_folder(place) not in (
+    return os.path.isfile(place / folders.JOURNAL) or find_capture_folder(
+        place
+    ) not in (
         None,
         place,
     )
@@ -68,7 +70,7 @@ def past(folder: str | Path) -> Past:
         UsageError: the folder contains no run, or the run was killed before it started.
         StorageError: the journal of the run cannot be read.
     """
-    return read_finished_run(Path(folder))
+    return folders.read_finished_run(Path(folder))
 
 
 @api_function
@@ -130,11 +132,11 @@ def explain(
         WorkerError: the worker, the process that imports torch, died.
     """
     require_environment()
-    options = load_finished_options(Path(folder))
+    options = folders.load_finished_options(Path(folder))
     options = replace(options, title=title or options.title)
     listener(RunStarted("explain", str(options.model), str(folder)))
-    explained = explain_folder(options, Path(folder), listener)
-    report_explained(Path(folder), listener)
+    explained = explaining.explain_folder(options, Path(folder), listener)
+    explaining.report_explained(Path(folder), listener)
     return explained
 
 
@@ -158,7 +160,7 @@ def report(folder: str | Path, listener: Listener = ignore_event) -> Path:
     """
     require_environment()
     listener(RunStarted("report", "", str(folder)))
-    return report_folder(Path(folder), listener)
+    return explaining.report_folder(Path(folder))
 
 
 @api_function

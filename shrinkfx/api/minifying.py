@@ -13,10 +13,11 @@ from shrinkfx.api.validation import require_environment, require_valid_options
 from shrinkfx.events import Listener, NoteAdded
 from shrinkfx.flags import list_record_options
 from shrinkfx.intake.in_memory import ObjectInput, save_object
-from shrinkfx.options.options import Options, Reduction
+from shrinkfx.options.options import Options
 from shrinkfx.options.values import parse_kept_kinds
 from shrinkfx.progress.shown import print_outcome, show_progress
 from shrinkfx.protocol.choices import ARCHS, Backend, Build, InductorOptions
+from shrinkfx.run.folder import Reduction
 
 
 @api_function

@@ -25,11 +25,11 @@ from shrinkfx.failure.signature import Kind
 from shrinkfx.flags import require_valid_values
 from shrinkfx.intake.capture import script_capture
 from shrinkfx.intake.resolve_input import resolve_program, with_torch_compile
-from shrinkfx.options.options import Options, Reduction
+from shrinkfx.options.options import Options
 from shrinkfx.options.values import REQUIRED_VARIABLES
-from shrinkfx.run.folder import JOURNAL, create_run_folder, load_options_to_resume
+from shrinkfx.run import folder as folders
+from shrinkfx.run.folder import Reduction
 from shrinkfx.run.pipeline import run
-from shrinkfx.run.recorded_options import BUDGET
 from shrinkfx.run.sweep.pipeline import Swept, run_sweep
 from shrinkfx.wording import Flag
 
@@ -143,7 +143,7 @@ def _load_and_run(
     with _load_dump(options, listener) as options:
         require_files(options)
         options = options.with_required_variables()
-        with create_run_folder(options) as folder:
+        with folders.create_run_folder(options) as folder:
             listener(RunStarted(task, str(options.model), str(folder)))
             return work(options, folder, listener)
 
@@ -230,7 +230,7 @@ def resume(
     )
     require_valid_values(changes)
     options = _read_capture(Path(folder), changes, listener)
-    options = options or load_options_to_resume(Path(folder), changes)
+    options = options or folders.load_options_to_resume(Path(folder), changes)
     task = "sweep" if options.sweeping else "reduce"
     listener(RunStarted(task, str(options.model), str(folder)))
     if not options.sweeping:
@@ -249,10 +249,13 @@ def _read_capture(folder: Path, changes: Options, listener: Listener) -> Options
     Returns:
         None if a reduction was started there, or if there is no capture.
     """
-    if os.path.isfile(folder / JOURNAL):
+    if os.path.isfile(folder / folders.JOURNAL):
         return None
     pending = script_capture.read_pending_options(folder, make_teller(listener))
     if pending is None:
         return None
-    limits = {name: getattr(changes, name) or getattr(pending, name) for name in BUDGET}
+    limits = {
+        name: getattr(changes, name) or getattr(pending, name)
+        for name in folders.BUDGET
+    }
     return replace(pending, **limits).with_required_variables()

@@ -15,7 +15,6 @@ from shrinkfx import api
 from shrinkfx.api import Run, State
 from shrinkfx.errors import Finished
 from shrinkfx.events import RunEnded
-from shrinkfx.options.reduction_result import render_result_lines, shorten_text
 
 
 def print_runs(folder: Path) -> RunEnded:
@@ -126,7 +125,7 @@ def print_sweep(swept: api.Swept) -> RunEnded:
 def print_reduction(
     reduction: api.Reduction, *, everything: bool, until: str | None = None
 ) -> RunEnded:
-    for line in render_result_lines(reduction, everything=everything, until=until):
+    for line in reduction.render_lines(everything=everything, until=until):
         print(line)
     runs, failed = reduction.verified
     before, after = reduction.operators
@@ -216,5 +215,6 @@ def _format_table(rows: Sequence[Sequence[str]], width: int) -> Iterator[str]:
         cells = []
         for column, (text, size) in enumerate(zip(row, wide, strict=True)):
             align = str.rjust if column in _NUMBERS else str.ljust
-            cells.append(align(shorten_text(text, size), size))
+            shown = text if len(text) <= size else f"{text[: size - 3]}..."
+            cells.append(align(shown, size))
         yield "  ".join(cells).rstrip()

@@ -21,7 +21,6 @@ from typing import Any, Self, get_type_hints
 from shrinkfx.flags import Option, list_record_options
 from shrinkfx.options.failing import FailureOptions, ProgramOptions, TimeoutOptions
 from shrinkfx.options.in_script import ScriptFailure
-from shrinkfx.options.reduction_result import Reduction
 from shrinkfx.options.running import (
     BudgetOptions,
     ExplainOptions,
@@ -34,7 +33,7 @@ from shrinkfx.protocol.comparison import ComparisonOptions
 from shrinkfx.protocol.record import read_value
 from shrinkfx.protocol.requests import CheckOptions
 
-__all__ = ["Options", "Reduction", "Sweeping", "format_command"]
+__all__ = ["Options", "Sweeping", "format_command"]
 
 
 _COMPARISON = [f.name for f in fields(ComparisonOptions)]

@@ -1,4 +1,4 @@
-"""The context that all phases of a run share."""
+"""The program under reduction, and the context that all phases of a run share."""
 
 from __future__ import annotations
 
@@ -6,24 +6,87 @@ import contextlib
 import copy
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypedDict
 
+from shrinkfx.check.baseline.with_guard_pages import Guarding
 from shrinkfx.check.busy import BusyNotice
 from shrinkfx.check.client.restarting import RestartingServer
 from shrinkfx.check.client.server import WORKER, Server
-from shrinkfx.check.oracle import Limits, Meter
+from shrinkfx.check.command import Command
+from shrinkfx.check.oracle import CheckClient, Limits, Meter
 from shrinkfx.errors import SEE_DOCTOR, LoadError, WorkerError
 from shrinkfx.events import ActivityStarted, Listener, NoteAdded
+from shrinkfx.failure.blame import Suspect
+from shrinkfx.failure.signature import Signature
 from shrinkfx.journal.journal import Journal
 from shrinkfx.options.options import Options
-from shrinkfx.protocol.choices import Backend, InductorOptions
+from shrinkfx.program.candidate import Candidate
+from shrinkfx.protocol.choices import Backend, Build, InductorOptions
 from shrinkfx.protocol.fields import with_fields_of
-from shrinkfx.protocol.requests import HASH_SEED
+from shrinkfx.protocol.requests import HASH_SEED, CheckOptions
+from shrinkfx.report.caveats import OtherCauses
+from shrinkfx.report.record import ProgramSize
 from shrinkfx.search.budget import Budget
 from shrinkfx.system.host_memory import estimate_available_bytes
 from shrinkfx.system.used import measure_earlier_cpu_s, measure_tree_cpu_s
 from shrinkfx.torch_versions import why_untested
+
+
+@dataclass(frozen=True)
+class Subject:
+    """The program under reduction, after its failure was reproduced.
+
+    Attributes:
+        whole: the candidate with all operators.
+        before: the size of the input program.
+        client: the client, with options that show the failure.
+        rate: the fraction of the input program's runs that failed.
+        command: the user's own test, or None.
+        guarding: the guard pages that the failure needs.
+        suspects: operators that may cause the failure, the most likely first.
+        other_causes: possible causes other than the compiler.
+        not_tested: why it was not tested whether this graph form can be cut, or ''.
+        short_results: operators whose result's storage is smaller than declared, if
+            the failure depends on the adjacent memory.
+    """
+
+    whole: Candidate
+    before: ProgramSize
+    client: CheckClient
+    target: Signature
+    rate: float
+    command: Command | None = None
+    guarding: Guarding = field(default_factory=Guarding)
+    suspects: tuple[Suspect, ...] = ()
+    other_causes: OtherCauses = field(default_factory=OtherCauses)
+    not_tested: str = ""
+    short_results: tuple[str, ...] = ()
+
+    @property
+    def calls(self) -> int:
+        """The number of calls in a run before the program fails."""
+        return self.client.options.calls
+
+    @property
+    def build(self) -> Build:
+        """The build of its candidates."""
+        return self.client.options.build
+
+    def built_stock(self) -> Subject:
+        """Return this subject with the stock build."""
+        return replace(self, client=self.client.with_stock_build())
+
+    def built_as(self, build: str) -> Subject:
+        """Return this subject with a build that is its own, or the stock build."""
+        return self if build == self.build else self.built_stock()
+
+    @with_fields_of(CheckOptions)
+    def with_options(self, **changes: Any) -> Subject:  # noqa: ANN401 - its fields
+        """Return this subject with further options of the worker."""
+        return replace(self, client=self.client.with_options(**changes))
+
 
 logger = logging.getLogger(__name__)
 

@@ -3,42 +3,255 @@
 from __future__ import annotations
 
 import ast
+import contextlib
+import json
 import logging
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from shrinkfx.check.client.server import GUARDED_WORKER, WORKER
-from shrinkfx.events import Listener, Phase, PhaseEntered
+from shrinkfx.check.oracle import CheckClient, Limits
+from shrinkfx.environments.versions import order
+from shrinkfx.errors import ShrinkfxError, UsageError
+from shrinkfx.events import Listener, NoteAdded, Phase, PhaseEntered
 from shrinkfx.explain.cause import KnownFacts, explain
 from shrinkfx.explain.reduced_program import ReducedProgram
 from shrinkfx.failure.readers.asan import MemoryReport
 from shrinkfx.failure.signature import Kind, Signature
+from shrinkfx.failure.verdict import Outcome
 from shrinkfx.findings.record import EXPLAIN, Explanation
 from shrinkfx.findings.words import explanation_lines
+from shrinkfx.journal.history import RecordedQuery, list_queries
+from shrinkfx.journal.journal import Journal
 from shrinkfx.options.options import Options
 from shrinkfx.program.candidate import Candidate
+from shrinkfx.program.display_text import cut_text
+from shrinkfx.program.listing.printed_program import PrintedProgram
+from shrinkfx.program.skeleton import Skeleton
 from shrinkfx.protocol.choices import CandidateForm
-from shrinkfx.protocol.record import to_json_with_old_names
+from shrinkfx.protocol.descriptions import Collected
+from shrinkfx.protocol.files import ArtifactFile
+from shrinkfx.protocol.record import read_older, to_json_with_old_names
+from shrinkfx.protocol.tasks import CollectVersions
 from shrinkfx.report.header import set_cause
 from shrinkfx.report.in_compiler import (
     find_own_function,
     format_disappears_without,
     format_stops_in_function,
 )
-from shrinkfx.report.issue.plain import strip_origins
+from shrinkfx.report.issue.facts import IssueFacts, facts_of
+from shrinkfx.report.issue.from_model import ModelRemains, find_model_remains
+from shrinkfx.report.issue.plain import environment_text, strip_origins, with_gpu
 from shrinkfx.report.issue.renaming import anonymize_explanation, use_repro_names
-from shrinkfx.report.summary import write_cause
-from shrinkfx.run.context import RunContext
-from shrinkfx.run.folder import RESULT, open_run_folder
-from shrinkfx.run.issue import rewrite_issue
-from shrinkfx.run.memory_error import wants_guard_pages
-from shrinkfx.run.observe import load_or_find_subject
-from shrinkfx.run.record import Result, VerifiedResult
+from shrinkfx.report.issue.text import ISSUE, issue_text
+from shrinkfx.report.page.anonymous import anonymize_run
+from shrinkfx.report.page.links import find_failing_source
+from shrinkfx.report.page.record import (
+    REPORT,
+    Check,
+    Run,
+    Summary,
+    SweepResult,
+)
+from shrinkfx.report.record import RunRecord
+from shrinkfx.report.repro_files import EMBEDDED
+from shrinkfx.report.summary import SUMMARY, write_cause
+from shrinkfx.report.sweep import SweepRow
+from shrinkfx.run.context import RunContext, Subject
+from shrinkfx.run.folder import (
+    JOURNAL,
+    PROGRAM,
+    RESULT,
+    open_journal_for_report,
+    open_run_folder,
+    read_explanation,
+)
+from shrinkfx.run.observe import (
+    load_or_find_subject,
+    wants_guard_pages,
+)
+from shrinkfx.run.result import Result, VerifiedResult
 from shrinkfx.run.simplification import with_values
-from shrinkfx.run.subject import Subject
 from shrinkfx.system.atomic_files import draft_of, publish_draft, write_json
+from shrinkfx.wording import Flag
+
+logger = logging.getLogger(__name__)
+
+_FACTS = "issue"
+"""Name of the journal's fact with the contents of the issue, for a later analysis."""
+
+_VERSIONS = "versions collected"
+"""Name of the journal's fact with the output of ``collect_env``."""
+
+_SECONDS = 60.0
+"""Time limit for ``collect_env``; it took half a CPU-second on a machine without a
+GPU.
+"""
+
+
+def with_explanation(out: Path, record: RunRecord, cause: Sequence[str]) -> RunRecord:
+    """Add the cause to a record, and what the repro contains of the user's model."""
+    carried, remains = record.verified.written.carried, ModelRemains()
+    try:
+        remains = find_model_remains(
+            (out / "repro.py").read_text(encoding="utf-8"), carried
+        )
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - add nothing then
+        logger.info(
+            "cannot determine what the repro contains from the model: %r", error
+        )
+    return replace(record, cause=tuple(cause), remains=remains)
+
+
+def drop_issue(out: Path) -> None:
+    """Remove the issue of an earlier session, because the repro is not verified."""
+    with contextlib.suppress(OSError):
+        (out / ISSUE).unlink(missing_ok=True)
+
+
+def collect_versions(
+    context: RunContext, client: CheckClient, target: Signature
+) -> str:
+    """Return the output of ``collect_env``, once per run; '' with a note if that fails.
+
+    No error here changes the result.
+    """
+    if target.kind is Kind.CHECK:
+        return ""
+    known = context.journal.fact(_VERSIONS)
+    try:
+        if known is None and context.budget.has(_SECONDS / 2):
+            known = _collected(context, client)
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - noted below
+        logger.info("no versions: %r", error)
+    if known is None:
+        context.note(f"could not collect the versions: {_BY_HAND}")
+        return ""
+    return str(known)
+
+
+def _collected(context: RunContext, client: CheckClient) -> str | None:
+    limits = Limits(_SECONDS, client.limits.max_rss_bytes)
+    bounded = client.with_limits(limits, context.meters["explain"]).with_clock_limit(
+        2 * _SECONDS
+    )
+    answer = bounded.ask(CollectVersions()).answer
+    if not isinstance(answer, Collected):
+        return None
+    text = environment_text(answer.text, answer.hosts)
+    context.journal.note(_VERSIONS, text)
+    return text
+
+
+_BY_HAND = "add the output of python -m torch.utils.collect_env to ISSUE.md"
+
+
+def write_issue(
+    context: RunContext, record: RunRecord, explanation: Explanation, versions: str
+) -> Path | None:
+    """Write ``ISSUE.md`` next to the repro, and record its facts in the journal.
+
+    No error here changes the result.
+
+    Returns:
+        The path; None with a user's command, because only the command knows what fails.
+    """
+    if record.failure.target.kind is Kind.CHECK:
+        return None
+    try:
+        facts = facts_of(record, anonymous=context.options.anonymous)
+        context.journal.note(_FACTS, json.loads(facts.to_line()))
+        return _written(context, facts, explanation, versions)
+    except (Exception, KeyboardInterrupt) as error:
+        logger.exception("no issue")
+        context.note(f"{ISSUE} could not be written: {error!r}")
+        return None
+
+
+def rewrite_issue(
+    context: RunContext, client: CheckClient, explanation: Explanation
+) -> Path | None:
+    """Write the issue of a finished run again, with the cause that is known now."""
+    facts = _recorded_facts(context)
+    if facts is None:
+        return None
+    versions = collect_versions(context, client, facts.failure)
+    return _written(context, facts, explanation, versions)
+
+
+def add_versions(
+    repro: Path, verdicts: Mapping[str, bool | None], listener: Listener
+) -> None:
+    """Add verdicts by version of PyTorch to the issue in the folder of a repro.
+
+    Verdicts of earlier calls are kept. If the folder has no issue of a run, this does
+    nothing. If the issue cannot be written, a note says so, and the result stands.
+
+    Args:
+        verdicts: by version; None if the repro neither failed as stated nor passed.
+    """
+    out = repro.parent
+    known = {version: v for version, v in verdicts.items() if v is not None}
+    has_issue = (out / ISSUE).is_file() and (out / JOURNAL).is_file()
+    if repro.name != "repro.py" or not has_issue or len(known) < 2:
+        return
+    try:
+        with open_journal_for_report(out) as journal:
+            with journal.db.checked_decoding():
+                options = Options.from_json(journal.fact("run")["options"])
+            context = RunContext(options, out, listener, journal)
+            if (facts := _recorded_facts(context)) is None:
+                return
+            tested = {**facts.tested, **known}
+            ordered = {
+                version: tested[version] for version in sorted(tested, key=order)
+            }
+            facts = replace(facts, tested=ordered)
+            journal.note(_FACTS, json.loads(facts.to_line()))
+            explanation = read_explanation(out)
+            versions = str(journal.fact(_VERSIONS) or "")
+            _written(context, facts, explanation, versions)
+    except (ShrinkfxError, OSError, ValueError, TypeError, LookupError) as error:
+        logger.exception("the versions were not added to the issue")
+        listener(NoteAdded(f"{ISSUE} could not be written: {error}"))
+
+
+def _recorded_facts(context: RunContext) -> IssueFacts | None:
+    """Read the recorded facts of the issue; None, with a note, if they are too old."""
+    known: Any = context.journal.fact(_FACTS)
+    try:
+        if known is not None:
+            return read_older(IssueFacts, known)
+    except (TypeError, ValueError):
+        pass
+    context.note(f"{ISSUE} is unchanged: an earlier version of shrinkfx made this run")
+    return None
+
+
+def _written(
+    context: RunContext, facts: IssueFacts, explanation: Explanation, versions: str
+) -> Path | None:
+    path, listed = context.out / ISSUE, "\n".join(facts.versions)
+    environment = with_gpu(versions, facts.versions) if versions else listed
+    try:
+        script = (context.out / "repro.py").read_text(encoding="utf-8")
+        title = context.options.title or ""
+        if facts.anonymous:
+            explanation = anonymize_explanation(explanation, facts.renamed)
+        else:
+            explanation = use_repro_names(explanation, facts.renamed, models_too=False)
+        text = issue_text(facts, explanation, script, environment, title)
+        draft_of(path).write_text(text, encoding="utf-8")
+        publish_draft(path)
+    except Exception as error:
+        logger.exception("no issue")
+        context.note(f"{ISSUE} could not be written: {error}")
+        return None
+    return path
+
 
 logger = logging.getLogger(__name__)
 
@@ -249,3 +462,189 @@ def _add_cause_to_repro(repro: Path, cause: Sequence[str], culprit: str) -> None
     if ast.dump(ast.parse(before)) == ast.dump(ast.parse(after)):
         draft_of(repro).write_text(after, encoding="utf-8")
         publish_draft(repro)
+
+
+logger = logging.getLogger(__name__)
+
+_MOST_CHARS, _WIDTH = 1 << 20, 400
+"""Maximum number of characters: of a file that is shown, and of a check's outcome."""
+
+
+def report_run(context: RunContext) -> Path | None:
+    """Write the page of the current run; return None, with a note, if that fails."""
+    try:
+        return write_page(context.out, collect_run(context.out, context.journal))
+    except KeyboardInterrupt:
+        context.note(_FAILED.format("interrupted"))
+    except Exception as error:
+        logger.exception("the report failed")
+        context.note(_FAILED.format(error))
+    return None
+
+
+_FAILED = "could not write report.html: {}"
+
+
+def report_explained(out: Path, listener: Listener) -> None:
+    """Write the page of a run after its root-cause analysis; note if that fails."""
+    try:
+        report_folder(out)
+    except (Exception, KeyboardInterrupt) as error:
+        logger.exception("the report failed")
+        listener(NoteAdded(_FAILED.format(error)))
+
+
+def report_folder(out: Path) -> Path:
+    """Write the page of an earlier run in its folder.
+
+    Raises:
+        UsageError: the folder holds no run, or another process uses it.
+        StorageError: the page cannot be written, or the journal cannot be read.
+    """
+    with open_journal_for_report(out) as journal:
+        try:
+            run = collect_run(out, journal)
+        except (ValueError, TypeError, LookupError, AttributeError) as error:
+            reason = f"cannot read the files of the run ({error!r})"
+            advice = "check whether a file in the folder was edited by hand"
+            flag = Flag("--report", str(out))
+            raise UsageError(flag, f": {reason}: {advice}") from error
+        return write_page(out, run)
+
+
+def write_page(out: Path, run: Run) -> Path:
+    """Write the page of a run into its folder."""
+    # Imported here, because the import takes 0.1 s, and few tasks need it.
+    from shrinkfx.report.page.page import render_page
+
+    path = out / REPORT
+    draft_of(path).write_text(render_page(run), encoding="utf-8")
+    publish_draft(path)
+    return path
+
+
+def collect_run(out: Path, journal: Journal) -> Run:
+    """Return all facts about a run."""
+    options = (journal.fact("run") or {}).get("options", {})
+    result: Mapping[str, Any] = journal.fact(RESULT) or {}
+    reduced = result.get("candidate", {})
+    program, candidate = _program(journal, reduced)
+    baseline = journal.fact("baseline")
+    known = (baseline or {}).get("target")
+    lacks_program = baseline is not None and program is None
+    target = Signature.from_json(known) if known else None
+    summary = _read(out / SUMMARY)
+    explanation, why = _explanation(out)
+    swept = _read(out / "sweep.json")
+    run = Run(
+        model=options.get("name") or Path(options.get("model", "")).name,
+        command=options.get("command", ""),
+        folder=_named(out) if options else "",
+        summary=Summary.from_json(summary) if summary else Summary(),
+        checks=tuple(_check(query, target) for query in list_queries(journal)),
+        program=program,
+        no_program=_NOT_RECORDED if lacks_program else "",
+        reduced=candidate,
+        listing=PrintedProgram.from_json(reduced["listing"])
+        if "listing" in reduced
+        else None,
+        explanation=explanation,
+        no_explanation=why,
+        repro=_text(out / "repro.py"),
+        source=find_failing_source(explanation, _sources(out)) if explanation else None,
+        swept=_swept(swept) if swept else None,
+    )
+    new = result.get("renamed", {})
+    if not options.get("anonymous"):
+        if explanation is not None:
+            explanation = use_repro_names(explanation, new, models_too=True)
+        return replace(run, explanation=explanation)
+    if (summary or {}).get("repro_form") == EMBEDDED:
+        run = replace(run, repro="")  # it embeds the program, with all its names
+    return anonymize_run(run, new, _files(options))
+
+
+_NOT_RECORDED = (
+    "An earlier version of shrinkfx made this run and did not record the program's "
+    "graph."
+)
+
+
+def _files(options: Mapping[str, Any]) -> set[str]:
+    """Return the names of the files and modules in the options of a run."""
+    paths = (options.get("model"), options.get("inputs"), options.get("name"))
+    names = filter(None, (*paths, *options.get("preload", ())))
+    return {Path(name).name for name in names}
+
+
+def _check(query: RecordedQuery, target: Signature | None) -> Check:
+    differs = query.outcome is Outcome.DIFFERENT
+    data = {name: value for name, value in vars(query).items() if name != "seen"}
+    data |= {"keep": frozenset(query.keep), "message": cut_text(query.message, _WIDTH)}
+    is_target = target is not None and target.occurs_in(query.seen)
+    return Check(**data, is_by_catch=differs and not is_target)
+
+
+def _program(
+    journal: Journal, reduced: Mapping[str, Any]
+) -> tuple[Skeleton | None, Candidate | None]:
+    """Return the graph of the input program, and the reduced program."""
+    recorded = journal.fact(PROGRAM)
+    if recorded is None:
+        return None, None
+    program = Skeleton.from_json(recorded)
+    return program, Candidate.from_json(program, reduced) if reduced else None
+
+
+def _named(out: Path) -> str:
+    """Return the folder of a run for a command, without other paths of this machine."""
+    place, here = out.resolve(), Path.cwd().resolve()
+    is_below = place.is_relative_to(here)
+    return shlex.quote(str(place.relative_to(here) if is_below else place.name))
+
+
+def _explanation(out: Path) -> tuple[Explanation | None, str]:
+    """Return the explanation of a run, or None and the reason."""
+    try:
+        if (recorded := _read(out / EXPLAIN)) is not None:
+            return read_older(Explanation, recorded), ""
+    except (TypeError, ValueError, LookupError, AttributeError) as error:
+        return None, f"{EXPLAIN} cannot be read: {error}"
+    return None, (
+        f"The root-cause analysis has not been run: shrinkfx --explain {_named(out)} "
+        "runs it."
+    )
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    """Parse a JSON file; return None if it does not exist."""
+    if not path.exists():
+        return None
+    data = json.loads(path.read_text(encoding="utf-8"))
+    return data if isinstance(data, dict) else None
+
+
+def _text(path: Path) -> str:
+    if not path.is_file():
+        return ""
+    return path.read_text(encoding="utf-8", errors="replace")[:_MOST_CHARS]
+
+
+def _sources(out: Path) -> dict[str, str]:
+    """Return the generated code that was kept, by its path in the run's folder."""
+    folder = out / FOLDER / ArtifactFile.SOURCES
+    files = sorted(path for path in folder.glob("*") if path.is_file())
+    return {path.relative_to(out).as_posix(): _text(path) for path in files}
+
+
+def _swept(data: Mapping[str, Any]) -> SweepResult:
+    findings = [
+        SweepRow(
+            each["described"],
+            each["kind"],
+            each["signature"]["text"] or each["signature"]["detail"],
+            ", ".join(f"{k}={v}" for k, v in (each["nearest_pass"] or {}).items()),
+        )
+        for each in data["findings"]
+    ]
+    return SweepResult(data["examples"]["inside"], tuple(findings))

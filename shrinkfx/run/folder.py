@@ -1,15 +1,31 @@
-"""The folder of a run: lock it, record the run, and let a later session resume it."""
+"""The folder of a run: lock it, record the run, let a later session resume it.
+
+The options that the journal records for a run, and the test that they still hold.
+Environment variables that may change a failure count as options.
+
+List the runs in a folder with their outcomes, from their journals and summaries. The
+outcome of a finished run is a ``Reduction``, whose text is what terminals and notebooks
+show.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
+import json
+import os
+import re
+import shlex
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from enum import StrEnum
 from pathlib import Path
+from typing import Any, Protocol
 
+from shrinkfx.check.client.environment import select_tuning_variables
 from shrinkfx.check.client.orphans import clear_orphans
 from shrinkfx.check.client.restarting import OUT_REMOVED
 from shrinkfx.check.client.server import REMOVED
@@ -19,30 +35,184 @@ from shrinkfx.errors import (
     JournalError,
     LoadError,
     NotReproducible,
+    OtherVersionJournal,
     ShrinkfxError,
     StorageError,
     UsageError,
 )
 from shrinkfx.events import Listener
+from shrinkfx.failure.signature import (
+    Kind,
+    Signature,
+    Stage,
+    describe_changed_difference,
+    explain_other_kind,
+)
+from shrinkfx.findings.record import EXPLAIN, Explanation
+from shrinkfx.findings.words import explanation_lines
+from shrinkfx.flags import list_record_options
 from shrinkfx.journal.journal import Journal
 from shrinkfx.journal.run_progress import read_progress
 from shrinkfx.options.options import Options
+from shrinkfx.options.running import BudgetOptions, ExplainOptions
+from shrinkfx.program.candidate import Candidate
+from shrinkfx.program.display_text import short_kernels
+from shrinkfx.program.listing.claims import group_untested_kinds
+from shrinkfx.program.skeleton import Skeleton
+from shrinkfx.protocol.record import read_older
+from shrinkfx.protocol.requests import HASH_SEED
+from shrinkfx.report.issue.from_model import ModelRemains
+from shrinkfx.report.issue.renaming import use_repro_names
+from shrinkfx.report.issue.text import ISSUE
+from shrinkfx.report.page.record import REPORT
+from shrinkfx.report.summary import SUMMARY
 from shrinkfx.run.context import RunContext
-from shrinkfx.run.recorded_options import (
-    BUDGET,
-    describe_request,
-    request_identity,
-    require_unchanged,
-)
 from shrinkfx.system import scratch
 from shrinkfx.system.atomic_files import DRAFT
-from shrinkfx.system.folder_lock import lock_folder
+from shrinkfx.system.folder_lock import LOCK, is_folder_locked, lock_folder
 from shrinkfx.system.output_folder import (
+    CAPTURE,
     moved_file_finder,
     output_folder,
     remove_if_empty,
 )
-from shrinkfx.wording import Flag, MessagePart
+from shrinkfx.wording import Flag, MessagePart, MessageText
+
+BUDGET = tuple(option.name for option in list_record_options(BudgetOptions))
+"""Options that may differ when a run is resumed."""
+
+_EXPLAIN = tuple(option.name for option in list_record_options(ExplainOptions))
+"""Options about the analysis of a result, which do not change the result."""
+
+_START_OPTIONS = "title", "name", "command", "cwd", "lacking", "in_script"
+"""Options about how the run was started; no verdict in the journal depends on them."""
+
+
+def describe_request(options: Options) -> dict[str, Any]:
+    """Return all that the verdicts of a run depend on, as JSON-serializable data."""
+    request = {
+        "options": options.to_json(),
+        "content": digest_inputs(options),
+        "tuning": inherited_variables(),
+    }
+    read: dict[str, Any] = json.loads(json.dumps(request))  # tuples become lists
+    return read
+
+
+def request_identity(run: dict[str, Any]) -> dict[str, Any]:
+    """Return a run's description without the options that may change during a run."""
+    free = {*BUDGET, *_EXPLAIN, *_START_OPTIONS}
+    options = {k: v for k, v in run["options"].items() if k not in free}
+    return {**run, "options": options}
+
+
+def digest_inputs(options: Options) -> str:
+    """Return a digest of the program, the inputs and the preloads."""
+    digest = hashlib.sha256()
+    for name in map(str, (options.model, options.inputs, *options.preload)):
+        if os.path.isfile(name):  # the content, because the file may have moved
+            with open(name, "rb") as file:
+                digest.update(hashlib.file_digest(file, "sha256").digest())
+        else:
+            digest.update(hashlib.sha256(name.encode()).digest())
+    return digest.hexdigest()
+
+
+_TAKES_THE_PROGRAM = ("--resume", "--candidate")
+"""Options for the folder of a run that also accept a new path of its program."""
+
+
+def require_unchanged(flag: MessagePart, run: dict[str, Any], options: Options) -> None:
+    """Require that the files and the environment of a run are still the same.
+
+    Args:
+        flag: the option that the user typed, such as ``--resume out``.
+        run: the description in the journal.
+
+    Raises:
+        LoadError: a file does not exist any more.
+        UsageError: a file or an environment variable has changed.
+    """
+    if options.cwd and not options.cwd.is_dir():
+        raise UsageError(
+            flag,
+            ": the run's working folder no longer exists, and the run imports modules "
+            f"from it: mkdir -p {options.cwd}, or start a new run",
+        )
+    for path in options.files:
+        if not path.is_file():
+            remedy = "restore the file, or start a new run with another "
+            advice = MessageText(remedy, Flag("--out"))
+            if path == options.model and str(flag).startswith(_TAKES_THE_PROGRAM):
+                advice = MessageText(f"if the file has moved: shrinkfx NEW.pt2 {flag}")
+            raise LoadError(str(path), "the file no longer exists", advice)
+    if digest_inputs(options) != run["content"]:
+        names = ", ".join(str(path) for path in options.files)
+        raise UsageError(
+            flag,
+            f": one of these files changed since that run: {names}. Start a new run "
+            "with another ",
+            Flag("--out"),
+        )
+    now, then = inherited_variables(), inherited_variables(run["tuning"])
+    for name in sorted({*now, *then}):
+        was = then.get(name)
+        if now.get(name) != was:
+            how = f"unset {name}" if was is None else f"export {name}={was}"
+            raise UsageError(
+                flag,
+                f": the environment variable {name} had another "
+                f"value in that run: {how}",
+            )
+
+
+ONLY_SHOWN = {
+    "what PyTorch logs": (
+        "TORCH_LOGS",
+        "TORCH_LOGS_FORMAT",
+        "TORCH_CPP_LOG_LEVEL",
+        "TORCHDYNAMO_VERBOSE",
+    ),
+    "how an error is shown": (
+        "TORCH_SHOW_CPP_STACKTRACES",
+        "TORCH_SHOW_CPP_STACKTRACES_WITH_LINENO",
+        "TORCH_SYMBOLIZE_MODE",
+        "TORCH_DISABLE_ADDR2LINE",
+    ),
+    "what other libraries print": (
+        "TRITON_PRINT_AUTOTUNING",
+        "MKL_VERBOSE",
+        "OMP_DISPLAY_AFFINITY",
+        "OMP_DISPLAY_ENV",
+        "KMP_SETTINGS",
+        "KMP_VERSION",
+        "KMP_WARNINGS",
+    ),
+}
+"""Variables that change only what is printed, not what is compiled or run."""
+
+_SHOWN = frozenset(name for names in ONLY_SHOWN.values() for name in names)
+
+
+def inherited_variables(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Return the environment variables that may have changed the failure."""
+    variables = select_tuning_variables(environment)
+    return {name: variables[name] for name in variables if name not in _SHOWN}
+
+
+def variables_to_test(
+    preset: Mapping[str, str], environment: Mapping[str, str] = os.environ
+) -> list[str]:
+    """Return the environment variables without which a repro may still fail.
+
+    The hash seed is not among them, because one run tells nothing about other seeds.
+
+    Args:
+        preset: variables that the user has set with ``--env``. They are set for the
+            input program, so the repro may not need them.
+    """
+    return sorted({*inherited_variables(environment), *preset} - {HASH_SEED})
+
 
 JOURNAL = "journal.sqlite"
 
@@ -395,3 +565,500 @@ def is_larger(request: _Budget, before: _Budget) -> bool:
     """Return whether a limit that was set before is larger now."""
     pairs = zip(request, before, strict=True)
     return any(new and old and new > old for new, old in pairs)
+
+
+_MAX_NOTEBOOK_CHARACTERS = 20_000
+"""Maximum number of characters of a repro that a notebook shows."""
+
+
+@dataclass(frozen=True, repr=False)
+class Reduction:
+    """The result of a run. ``str()`` gives the text that the command line prints.
+
+    Attributes:
+        status: ``reduced``, ``stopped`` (by the budget or Ctrl-C) or ``unverified``.
+        candidate: the reduced program, which fails with ``signature``.
+        signature: the failure of the input program: kind, stage, normalized message.
+        seen: the failure of the reduced program, with its own message.
+        minimal: whether no single operator of the reduced program can be removed.
+        operators: number of operators of the input program and of the reduced program.
+        checks: number of checks of the run.
+        seconds: duration of the run.
+        verified: number of runs of the repro, and how many of them failed.
+        repro: path of the repro; its folder contains ``minimal.pt2`` and
+            ``summary.json``.
+        cause: sentences about the cause of the failure.
+        cause_lines: the printed lines about the cause; all is in ``explain.json``.
+        issue: path of ``ISSUE.md``; None if a command of the user tests the candidates.
+        left_of_model: names and values of the user's model that the repro still
+            contains, as one line of text.
+        shows_alone: whether the repro fails without guard pages and without the
+            interpreter.
+        summary: the contents of ``summary.json``.
+        to_go_on: the command that resumes a stopped search, or ''.
+        report: path of ``report.html``; None if it could not be written.
+    """
+
+    status: str
+    candidate: Candidate
+    signature: Signature
+    seen: Signature
+    minimal: bool
+    operators: tuple[int, int]
+    checks: int
+    seconds: float
+    verified: tuple[int, int]
+    repro: Path
+    summary: Mapping[str, Any]
+    to_go_on: str = ""
+    cause: tuple[str, ...] = ()
+    cause_lines: tuple[str, ...] = ()
+    report: Path | None = None
+    issue: Path | None = None
+    left_of_model: str = ""
+    shows_alone: bool = True
+
+    def __repr__(self) -> str:
+        before, after = self.operators
+        return (
+            f"<Reduction: {self.status}, {before} -> {after} operators, "
+            f"{self.seen.kind} in {self.seen.stage}, {self.repro}>"
+        )
+
+    def __str__(self) -> str:
+        return "\n".join(self.render_lines(everything=False))
+
+    def _repr_markdown_(self) -> str:
+        """Return the status and the repro as Markdown, for a notebook."""
+        runs, failed = self.verified
+        before, after = self.operators
+        script = self.repro.read_text(encoding="utf-8") if self.repro.is_file() else ""
+        if len(script) > _MAX_NOTEBOOK_CHARACTERS:
+            script = script[:_MAX_NOTEBOOK_CHARACTERS]
+            script = f"{script}\n# ... full script: {self.repro}\n"
+        fence = "`" * max(3, 1 + max(map(len, re.findall("`+", script)), default=0))
+        failure = " ".join(str(self.seen).split()).replace("`", "'")
+        return (
+            f"**{self.status}**: {before} → {after} operators; {failed} of {runs} runs "
+            f"of the repro fail with `{failure}`\n\n"
+            f"{fence}python\n{script}{fence}\n\n`{self.repro}`"
+        )
+
+    def render_lines(
+        self, *, everything: bool, until: str | None = None
+    ) -> Iterator[str]:
+        """Yield the lines that describe a result.
+
+        There are five lines for every result, and more for warnings, a flaky failure,
+        other failures and the like.
+
+        Args:
+            everything: yield all lines about the cause, and up to three other failures.
+            until: the kind of failure that the user asked for; None means the kind of
+                the reduced failure.
+        """
+        runs, failed = self.verified
+        before, after = self.operators
+        minimal = "1-minimal" if self.minimal else "not shown to be 1-minimal"
+        spent = f"{self.checks} checks, {self.seconds:.0f} s"
+        sizes = f"{_STATUS_TEXTS[self.status]} from {before} to {after} {_noun(after)}"
+        yield f"result:   {sizes}, {minimal}; {spent}"
+        if self.minimal:
+            untested = self.summary.get("minimal_by_kind", {})
+            for why, kinds in group_untested_kinds(untested).items():
+                yield f"skipped:  {', '.join(kinds)} ({_shorten_text(why)})"
+        yield f"failure:  {short_kernels(str(self.seen))}"
+        wanted = until or self.signature.kind
+        if why := explain_other_kind(wanted, self.seen.kind):
+            yield f"note:     {why}"
+        if change := describe_changed_difference(self.signature, self.seen):
+            yield f"changed:  {change}"
+        for text in self.summary.get("warnings", []):
+            if not text.startswith(_REPEATED_WARNINGS):
+                yield f"warning:  {text}"
+        rate = self.summary["rate"]
+        if min(rate.values()) < 1.0:
+            yield (
+                f"flaky:    {rate['before']:.0%} of runs of the input program fail, "
+                f"{rate['after']:.0%} of the reduced program"
+            )
+        yield from (
+            s for s in self.cause_lines if everything or s.startswith(_ALWAYS_PRINTED)
+        )
+        folder = shlex.quote(str(self.repro.parent))
+        caught = self.summary.get("other_failures", ())
+        yield from _render_other_failures(
+            caught, folder, _MAX_OTHER_FAILURES if everything else 1
+        )
+        yield f"verified: {failed} of {runs} runs of the repro fail in the same way"
+        yield f"repro:    {self.repro}"
+        if reports := [p.name for p in (self.issue, self.report) if p]:
+            yield f"see also: {', '.join(reports)}"
+        if parts := self.left_of_model:
+            yield f"privacy:  parts of your model in the repro: {parts}"
+        yield _render_next_command(self)
+
+    @property
+    def exit_code(self) -> int:
+        """The exit code of the command line for this result."""
+        return {"reduced": 0, "stopped": 4, "unverified": 5}[self.status]
+
+
+_MAX_OTHER_FAILURES = 3
+"""Maximum number of other failures to print; ``summary.json`` lists all of them."""
+
+_MAX_TEXT_CHARACTERS = 80
+"""Maximum number of characters of a message in a line."""
+
+_REPEATED_WARNINGS = ("fake-kernel mismatch: ", "custom operator: ")
+"""Prefixes of warnings that the cause states as well, so that they are not printed."""
+
+_STATUS_TEXTS = {
+    "reduced": "reduced",
+    "stopped": "stopped early, reduced",
+    "unverified": "not verified, reduced",
+}
+"""Texts of the status in the first line."""
+
+_ALWAYS_PRINTED = ("cause:", "location:")
+"""Prefixes of the lines of the cause that are always printed."""
+
+
+def _render_other_failures(
+    caught: Sequence[Any], folder: str, shown: int
+) -> Iterator[str]:
+    for each in caught[:shown]:
+        text = each["text"].partition("\n")[0]
+        get = f"shrinkfx --candidate {each['candidate']} --out {folder}"
+        yield (
+            f"other failures: {each['kind']} {Stage(each['stage']).place}: "
+            f"{_shorten_text(text)} ({each['operators']} {_noun(each['operators'])}; "
+            f"to write this program: {get})"
+        )
+    if len(caught) > shown:
+        yield f"other failures: {len(caught) - shown} more in summary.json"
+
+
+def _noun(operators: int) -> str:
+    return "operator" if operators == 1 else "operators"
+
+
+def _shorten_text(text: str) -> str:
+    most = _MAX_TEXT_CHARACTERS
+    return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
+def _render_next_command(reduction: Reduction) -> str:
+    """Return the line with the command that the user would run next."""
+    runs, failed = reduction.verified
+    repro = shlex.quote(str(reduction.repro))
+    if reduction.to_go_on:
+        return f"next:     {reduction.to_go_on}"
+    if reduction.signature.kind is Kind.CHECK:
+        if reduction.repro.suffix == ".py":
+            return f"next:     python {repro} (writes repro.pt2 for your command)"
+        return f"next:     your command, with {repro} in place of {{}}"
+    if failed < runs or not reduction.shows_alone:
+        return f"next:     shrinkfx --verify {repro}"
+    if not reduction.cause:
+        folder = shlex.quote(str(reduction.repro.parent))
+        return f"next:     shrinkfx --explain {folder}"
+    return f"next:     python {repro}"
+
+
+class State(StrEnum):
+    """The state of a run that has not finished, or of its journal."""
+
+    AT_WORK = "at work"
+    STOPPED = "stopped"
+    """By its budget or Ctrl-C: the smallest program so far is written."""
+    KILLED = "killed"
+    BROKEN_OFF = "broken off"
+    """By an error, or by Ctrl-C before there was a repro."""
+    DAMAGED = "damaged"
+    FOREIGN = "foreign"
+    """Another version of shrinkfx wrote its journal."""
+    UNREADABLE = "unreadable"
+    CAPTURED = "captured"
+    """A script has run, and none of its programs was reduced yet."""
+    DOES_NOT_FAIL = "does not fail"
+    """The folder keeps the program of a dump, which does not fail."""
+
+
+RESUMABLE = (State.STOPPED, State.KILLED, State.BROKEN_OFF, State.CAPTURED)
+"""States of runs that ``--resume`` accepts."""
+
+_SWEEP_STATUS = {0: "passes", 3: "missed", 6: "found"}
+"""The status of a finished sweep, by its exit code."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """The state of the run in a folder; unknown fields are None.
+
+    Attributes:
+        status: a ``State``, or the outcome of a finished run.
+        operators: of the input program, and of the smallest program that fails so far.
+        verified: how often the repro was run, and how often it failed.
+        checks: number of checks of a reduction, or of sizes that a sweep has run.
+        at: time of the last record, in seconds since 1970.
+        problem: what is wrong with its journal, or ''.
+    """
+
+    folder: Path
+    status: str
+    program: str = ""
+    kind: str = ""
+    operators: tuple[int | None, int | None] = (None, None)
+    verified: tuple[int, int] | None = None
+    checks: int | None = None
+    seconds: float | None = None
+    at: float = 0.0
+    problem: str = ""
+
+    @property
+    def may_go_on(self) -> bool:
+        return self.status in RESUMABLE
+
+
+class Capture(Protocol):
+    """The capture of a script or a dump that has not become a run."""
+
+    @property
+    def folder(self) -> Path: ...
+    @property
+    def script(self) -> str: ...
+    @property
+    def at(self) -> float: ...
+    @property
+    def has_ended(self) -> bool: ...
+    @property
+    def does_not_fail(self) -> bool: ...
+
+
+def list_runs(
+    folder: Path, captured: Callable[[Path], Capture | None] = lambda _: None
+) -> list[Run]:
+    """List the runs in a folder, or the run of the folder itself, the latest one last.
+
+    Args:
+        captured: finds the capture of a script or a dump in a folder without a journal.
+
+    Raises:
+        UsageError: the folder does not exist, or cannot be read.
+    """
+    try:
+        inside = sorted(path for path in folder.iterdir() if path.is_dir())
+    except OSError as error:
+        flag = Flag("--list", str(folder))
+        raise UsageError(flag, f": {error.strerror}\n", _WHERE) from error
+    runs = []
+    for path in (folder, *inside):
+        if os.path.isfile(path / JOURNAL):
+            runs.append(_run_in(path))
+        elif (capture := captured(path)) is not None:
+            runs.append(_of_capture(capture))
+    return sorted(runs, key=lambda run: run.at)
+
+
+def _of_capture(capture: Capture) -> Run:
+    ended_as = State.CAPTURED if capture.has_ended else State.UNREADABLE
+    if capture.does_not_fail:
+        ended_as = State.DOES_NOT_FAIL
+    state = State.AT_WORK if is_folder_locked(capture.folder) else ended_as
+    why = "" if state != State.UNREADABLE else _KILLED_IN_CAPTURE
+    return Run(capture.folder, state, capture.script, at=capture.at, problem=why)
+
+
+_KILLED_IN_CAPTURE = "killed while the script ran; run the capture again"
+
+
+_WHERE = MessageText(
+    "runs are stored in shrinkfx-out, in the folder where you started them, or in "
+    "their ",
+    Flag("--out"),
+    "; list another folder with shrinkfx --list FOLDER. To start a run: shrinkfx "
+    "MODEL.pt2",
+)
+
+
+def _run_in(folder: Path) -> Run:
+    try:
+        with closing(Journal(folder / JOURNAL, only_read=True)) as journal:
+            run = _read_journal_state(folder, journal)
+    except StorageError as error:
+        state = _STATES.get(type(error), State.UNREADABLE)
+        state = State.AT_WORK if is_folder_locked(folder) else state
+        at = (folder / JOURNAL).stat().st_mtime
+        return Run(folder, state, at=at, problem=f"{error.reason}; {error.advice}")
+    over = run.status not in {*State} or run.status == State.STOPPED
+    return _with_summary(run) if over else run
+
+
+_STATES: Mapping[type[StorageError], State] = {
+    OtherVersionJournal: State.FOREIGN,
+    JournalError: State.DAMAGED,
+}
+"""States of runs whose journal cannot be read, by the error."""
+
+
+def _read_journal_state(folder: Path, journal: Journal) -> Run:
+    """Return the state of a run from its journal.
+
+    Raises:
+        JournalError: the journal is damaged.
+    """
+    run = journal.fact("run")
+    if run is None:  # the run was killed before it began
+        run = {"options": {"model": "", "sweeping": None}}
+    known = journal.fact("baseline") or {}
+    progress = read_progress(journal.db)
+    with journal.db.checked_decoding():
+        before = known["before"]["operators"] if known else None
+        return Run(
+            folder,
+            _status(folder, journal),
+            run["options"].get("name") or Path(run["options"]["model"]).name,
+            _kind(known, journal.fact("unchanged"), sweeps=run["options"]["sweeping"]),
+            (before, progress.operators),
+            checks=progress.checks or progress.examples,
+            seconds=progress.seconds,
+            at=progress.at or (folder / JOURNAL).stat().st_mtime,
+        )
+
+
+def _kind(known: Any, unchanged: Any, *, sweeps: object) -> str:  # noqa: ANN401 - JSON
+    """Return the kind of failure that the run reduces; '' if it is not known yet."""
+    seen = known or (unchanged or {}).get("base")
+    if seen:
+        return str(seen["target"]["kind"])
+    return "sweep" if sweeps else ""
+
+
+def _status(folder: Path, journal: Journal) -> str:
+    if finished := journal.fact("finished"):
+        status: str = finished["said"].partition(":")[0]
+        of_sweep = not status.isalpha()
+        return _SWEEP_STATUS.get(finished["exit_code"], "over") if of_sweep else status
+    if journal.fact("stopped"):
+        return State.STOPPED
+    if is_folder_locked(folder):  # a finished run has returned above, even if in use
+        return State.AT_WORK
+    # Every process removes its lock when it ends, except if it is killed.
+    return State.KILLED if (folder / LOCK).exists() else State.BROKEN_OFF
+
+
+def _with_summary(run: Run) -> Run:
+    """Add the facts of ``summary.json`` to a run that has ended, if it can be read."""
+    try:
+        summary = json.loads((run.folder / SUMMARY).read_text(encoding="utf-8"))
+        return replace(
+            run,
+            kind=summary["kind"],
+            operators=(summary["operators"]["before"], summary["operators"]["after"]),
+            verified=(summary["verified"]["runs"], summary["verified"]["failed"]),
+            checks=summary["checks"]["total"],
+            seconds=summary["seconds"],
+        )
+    except (OSError, ValueError, LookupError, TypeError):
+        return run
+
+
+@dataclass(frozen=True)
+class Past:
+    """The outcome of a finished run.
+
+    Attributes:
+        came: the reduction; None if there was none, or if it cannot be read.
+        again: the input program, or the capture that holds it, to start another run.
+    """
+
+    came: Reduction | None
+    again: Path
+
+
+def read_finished_run(folder: Path) -> Past:
+    """Read the outcome of the run in a folder, without changing the folder.
+
+    Raises:
+        UsageError: the folder holds no run, or the run cannot be read.
+    """
+    require_journal(folder, "--out")
+    with closing(Journal(folder / JOURNAL, only_read=True)) as journal:
+        run = journal.fact("run")
+        if run is None:
+            raise UsageError(f"{folder}: the run was killed before it started")
+        with journal.db.checked_decoding():
+            options = Options.from_json(run["options"]).with_files(
+                moved_file_finder(folder)
+            )
+        try:
+            reduction = _read_reduction(folder, journal, anonymous=options.anonymous)
+        except (OSError, ValueError, TypeError, LookupError, AttributeError):
+            reduction = None  # a file is missing, or was edited by hand
+    captured = options.model.parent.name == CAPTURE
+    return Past(reduction, folder / CAPTURE if captured else options.model)
+
+
+def _read_reduction(
+    folder: Path, journal: Journal, *, anonymous: bool
+) -> Reduction | None:
+    result, program = journal.fact(RESULT), journal.fact(PROGRAM)
+    if result is None or program is None:
+        return None
+    summary = json.loads((folder / SUMMARY).read_text(encoding="utf-8"))
+    candidate = Candidate.from_json(Skeleton.from_json(program), result["candidate"])
+    target = Signature.from_json(summary["signature"])
+    seen = Signature.from_json(result["seen"]) if result["seen"] else target
+    explanation = read_explanation(folder)
+    if not anonymous:
+        new = result.get("renamed", {})
+        explanation = use_repro_names(explanation, new, models_too=True)
+    return replace(
+        reduction_from_summary(folder, summary, candidate, target, seen),
+        cause=explanation.cause,
+        cause_lines=explanation_lines(explanation, seen),
+        report=_there(folder / REPORT),
+        issue=_there(folder / ISSUE),
+    )
+
+
+def reduction_from_summary(
+    folder: Path,
+    summary: Mapping[str, Any],
+    candidate: Candidate,
+    target: Signature,
+    seen: Signature,
+) -> Reduction:
+    """Return the result that ``summary.json`` describes, without its cause."""
+    operators, verified = summary["operators"], summary["verified"]
+    pages, remains = summary["guard_pages"] or {}, summary.get("left_of_model", {})
+    return Reduction(
+        status=summary["status"],
+        candidate=candidate,
+        signature=target,
+        seen=seen,
+        minimal=summary["minimal"],
+        operators=(operators["before"], operators["after"]),
+        checks=summary["checks"]["total"],
+        seconds=summary["seconds"],
+        verified=(verified["runs"], verified["failed"]),
+        repro=folder / summary["files"][0],
+        summary=summary,
+        left_of_model=read_older(ModelRemains, remains).in_words(),
+        shows_alone=not (
+            pages.get("repro_needs_them") or summary.get("interpreted_for")
+        ),
+    )
+
+
+def read_explanation(folder: Path) -> Explanation:
+    """Read the explanation of a run; return an empty one if there is none."""
+    path = folder / EXPLAIN
+    if not path.is_file():
+        return Explanation()
+    return read_older(Explanation, json.loads(path.read_text(encoding="utf-8")))
+
+
+def _there(path: Path) -> Path | None:
+    return path if path.is_file() else None

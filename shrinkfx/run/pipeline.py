@@ -21,27 +21,33 @@ from shrinkfx.events import (
     PhaseEntered,
 )
 from shrinkfx.failure.blame import Suspect
-from shrinkfx.options.options import Options, Reduction
+from shrinkfx.options.options import Options
 from shrinkfx.report.repro_files import NoSource
 from shrinkfx.report.summary import summarise, write_summary
-from shrinkfx.run.confirm import Verification
-from shrinkfx.run.context import INTERRUPTED, RunContext, server_for
-from shrinkfx.run.explaining import explain_result
+from shrinkfx.run.context import INTERRUPTED, RunContext, Subject, server_for
+from shrinkfx.run.explaining import (
+    collect_versions,
+    drop_issue,
+    explain_result,
+    report_run,
+    with_explanation,
+    write_issue,
+)
 from shrinkfx.run.folder import (
+    Reduction,
     larger_budget,
     open_run_folder,
     record_run_end,
     resume_command,
 )
-from shrinkfx.run.issue import (
-    collect_versions,
-    drop_issue,
-    with_explanation,
-    write_issue,
+from shrinkfx.run.observe import (
+    load_or_find_subject,
+    reproduce_failure,
+    wants_guard_pages,
 )
-from shrinkfx.run.memory_error import wants_guard_pages
-from shrinkfx.run.observe import load_or_find_subject, reproduce_failure
-from shrinkfx.run.record import (
+from shrinkfx.run.reduction import SearchResult, reduce
+from shrinkfx.run.result import (
+    Verification,
     VerifiedResult,
     conclude,
     result_of,
@@ -49,14 +55,11 @@ from shrinkfx.run.record import (
     with_end,
     with_result,
 )
-from shrinkfx.run.reduction import SearchResult, reduce
-from shrinkfx.run.reporting import report_run
 from shrinkfx.run.simplification import (
     drop_listing,
     record_minimal_kinds,
     reduce_listing,
 )
-from shrinkfx.run.subject import Subject
 
 
 def blame(options: Options, out: Path, listener: Listener) -> tuple[Suspect, ...]:

@@ -2,25 +2,38 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
+from shrinkfx.check.baseline.with_guard_pages import (
+    describe_runs,
+    seen_without_guard_pages,
+)
 from shrinkfx.check.client.server import GUARDED_WORKER, WORKER, Server
 from shrinkfx.check.command import Command, runs_of
+from shrinkfx.check.fast_builds import Builds
 from shrinkfx.check.oracle import CheckClient, runs_to_be_sure
 from shrinkfx.check.script import ScriptRunner, needs_local_files
-from shrinkfx.errors import BudgetExhausted, WorkerError
+from shrinkfx.errors import BudgetExhausted, ShrinkfxError, WorkerError
 from shrinkfx.failure.classify import classify_ending
-from shrinkfx.failure.signature import MEMORY_FAULT, Signature, Stage
+from shrinkfx.failure.readers import asan, compute_sanitizer
+from shrinkfx.failure.readers.asan import MemoryReport
+from shrinkfx.failure.readers.compute_sanitizer import RACE, UNINITIALIZED
+from shrinkfx.failure.signature import ANY, MEMORY_FAULT, Kind, Signature, Stage
+from shrinkfx.failure.verdict import Observation, Outcome, Verdict
+from shrinkfx.options.options import Options
 from shrinkfx.preloads.preload_bundle import PreloadBundle
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.listing.names import rename_values, short_names
-from shrinkfx.protocol.choices import Backend, Guard, Probe
+from shrinkfx.protocol.answers import NotSanitized
+from shrinkfx.protocol.choices import Backend, CandidateForm, Guard, Probe, Weights
 from shrinkfx.protocol.descriptions import Printed
+from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.protocol.tasks import (
     CheckCandidate,
     RunScript,
@@ -29,23 +42,374 @@ from shrinkfx.protocol.tasks import (
 )
 from shrinkfx.report.header import set_failure_rate
 from shrinkfx.report.issue.code import lines_left_out
+from shrinkfx.report.issue.plain import strip_values
 from shrinkfx.report.output import write_smallest_repro, write_surest
-from shrinkfx.report.record import Memory, RunRecord
+from shrinkfx.report.record import (
+    BuildCounts,
+    Conditions,
+    Failure,
+    GuardPages,
+    Memory,
+    Programs,
+    ProgramSize,
+    RunRecord,
+    Search,
+    Spent,
+)
 from shrinkfx.report.repro_files import EMBEDDED, NoSource, ReproFiles, VerifiedRepro
 from shrinkfx.report.running import SAVED
+from shrinkfx.report.summary import summarise, write_summary
 from shrinkfx.report.tensors import DATA
-from shrinkfx.run.context import RunContext
-from shrinkfx.run.memory_error import analyze_memory_error, for_verifying, is_on_gpu
-from shrinkfx.run.oracles import seen_to_fail_without_guard_pages
+from shrinkfx.run.context import RunContext, Subject
+from shrinkfx.run.folder import (
+    Reduction,
+    inherited_variables,
+    reduction_from_summary,
+    variables_to_test,
+)
+from shrinkfx.run.observe import is_on_gpu
 from shrinkfx.run.preloading import ways_to_carry
-from shrinkfx.run.record import Result, VerifiedResult, before_verifying, result_of
-from shrinkfx.run.recorded_options import variables_to_test
-from shrinkfx.run.reduction import SearchResult, calls_and_rate
-from shrinkfx.run.subject import Subject
+from shrinkfx.run.reduction import (
+    SearchResult,
+    calls_and_rate,
+    confirm_without_guard_pages,
+    measure_result,
+    run_search_stages,
+    seen_to_fail_without_guard_pages,
+    stop_on_errors,
+)
+from shrinkfx.search.asker import Asker, Confirmation
 from shrinkfx.search.budget import Budget
+from shrinkfx.search.staged import select_steps_back
 from shrinkfx.system import scratch
 from shrinkfx.system.atomic_files import DRAFT, draft_of, publish_draft
 from shrinkfx.system.output_folder import MINIMAL, MINIMAL_AS_SOURCE
+
+
+@dataclass(frozen=True)
+class Result:
+    """The program to report.
+
+    Attributes:
+        form: the form that failed: the program, or its printed source.
+        seen: the failure that the candidate showed; None if it passes.
+        no_source: why it is not to be tried as source; None if it is.
+        rate: the fraction of its runs that fail.
+        memory: the facts about a memory error.
+        stopped: why the search ended early, or ''.
+        at_passing: it fails on the inputs on which it must pass, and only they count.
+    """
+
+    candidate: Candidate
+    form: str
+    seen: Signature | None
+    no_source: NoSource | None = None
+    rate: float = 1.0
+    memory: Memory = field(default_factory=Memory)
+    stopped: str = ""
+    at_passing: bool = False
+
+
+def with_baseline(context: RunContext, server: Server, program: Subject) -> RunRecord:
+    """Return a new record with the facts of the baseline."""
+    options, checks = context.options, program.client.options
+    interpreted = server.ready.backend == Backend.INTERPRETER
+    until, rate = options.until or ANY, program.rate
+    target, guarding = program.target, program.guarding
+    return RunRecord(
+        Failure(target, target, until, rate, rate, program.calls),
+        Programs(program.before, program.before, cut=program.whole.cost[0]),
+        command=_command(options),
+        versions=server.ready.versions,
+        missing_features=server.ready.missing_features,
+        conditions=Conditions(
+            environment=_environment(server, options, checks),
+            inductor={**options.inductor, **checks.inductor},
+            reference=checks.reference,
+            strict=options.strict,
+            interpreted_for=options.arch if interpreted else "",
+            short_results=program.short_results,
+        ),
+        other_causes=program.other_causes,
+        suspects=program.suspects,
+        guard_pages=GuardPages(guarding.name, guarding.without_guards),
+    )
+
+
+def _environment(
+    server: Server, options: Options, checks: CheckOptions
+) -> dict[str, str]:
+    """Return the environment variables of the failing run, without empty ones."""
+    merged = {
+        **inherited_variables(),
+        **server.ready.environment,
+        **options.environment,
+        **checks.environment,
+    }
+    return {name: value for name, value in merged.items() if value}
+
+
+def _command(options: Options) -> str:
+    """Return the command that started the run; with ``--anonymous``, without names."""
+    command = options.command or f"shrinkfx.minify({options.model.name!r})"
+    return strip_values(command) if options.anonymous else command
+
+
+def with_result(record: RunRecord, result: Result) -> RunRecord:
+    """Add the facts about the program that is to be reported."""
+    failure, after = record.failure, ProgramSize(result.candidate.cost[0])
+    seen = result.seen or failure.target
+    return replace(
+        record,
+        failure=replace(failure, seen=seen, rate_after=result.rate),
+        programs=replace(record.programs, after=after),
+        conditions=replace(
+            record.conditions,
+            runs=1 if result.memory.loop > 1 else runs_to_be_sure(result.rate),
+            at_passing=result.at_passing,
+        ),
+        memory=result.memory,
+        search=replace(record.search, stopped=result.stopped),
+    )
+
+
+def with_printed(record: RunRecord, program: Subject, printed: Printed) -> RunRecord:
+    """Add the worker's description of the printed program."""
+    conditions, inductor = record.conditions, dict(record.conditions.inductor)
+    if printed.random and program.client.options.fallback_random:
+        inductor["fallback_random"] = True
+    return replace(
+        record,
+        programs=replace(
+            record.programs,
+            after=ProgramSize(
+                printed.operators, printed.nodes, printed.inputs, printed.dynamic_dims
+            ),
+            targets=printed.targets,
+            renamed=printed.renamed,
+        ),
+        conditions=replace(
+            conditions,
+            inductor=inductor,
+            random=printed.random,
+            limits=tuple((rtol, atol) for rtol, atol in printed.limits),
+            keeps_state=printed.mutates,
+            passes=printed.passes,
+            gpu=printed.gpu,
+        ),
+    )
+
+
+def before_verifying(
+    context: RunContext,
+    server: Server,
+    program: Subject,
+    result: Result,
+    printed: Printed,
+) -> RunRecord:
+    """Return a record with all facts that a repro is written from."""
+    record = with_result(with_baseline(context, server, program), result)
+    return with_printed(record, program, printed)
+
+
+def with_end(
+    record: RunRecord, context: RunContext, state: SearchResult, builds: Builds
+) -> RunRecord:
+    """Add the end of the search, and the cost of the run so far."""
+    searches, target = [each.search for each in state.all], record.failure.target
+    facts = state.minimal, state.rest, state.collect_other_failures(target), state.kinds
+    return replace(
+        record,
+        search=Search(state.stopped, *facts),
+        spent=Spent(
+            outcomes=[str(v.outcome) for search in searches for v in search.verdicts()],
+            cached=sum(search.cached for search in searches),
+            seconds=context.budget.seconds,
+            cpu_seconds=context.cpu_seconds(),
+            builds=BuildCounts(**builds.to_json()),
+            jobs=context.jobs,
+        ),
+    )
+
+
+def conclude(context: RunContext, record: RunRecord, reduced: Candidate) -> Reduction:
+    """Write ``summary.json``, and return the result of the run."""
+    summary = summarise(record)
+    write_summary(context.out, summary)
+    failure = record.failure
+    return reduction_from_summary(
+        context.out, summary, reduced, failure.target, failure.seen
+    )
+
+
+@dataclass(frozen=True)
+class VerifiedResult:
+    """The result in the output folder, with its verified repro.
+
+    Attributes:
+        subject: the input program, with the number of calls that the result needs.
+        record: the record of the run, with the verified repro.
+    """
+
+    subject: Subject
+    result: Result
+    record: RunRecord
+
+    @property
+    def verified(self) -> VerifiedRepro:
+        """The repro, and the counts of its runs."""
+        return self.record.verified
+
+
+def move_result(
+    result: VerifiedResult, folder: Path, out: Path, before: VerifiedResult | None
+) -> VerifiedResult:
+    """Replace the files in the output folder by those that were verified in another.
+
+    Args:
+        before: the result in the output folder, if there is one.
+    """
+    files = sorted(folder.iterdir(), key=lambda file: file.name == "repro.py")
+    for file in files:
+        shutil.copyfile(file, draft_of(out / file.name))
+    (out / "repro.py").unlink(missing_ok=True)  # it needs the files replaced below
+    for file in files:
+        publish_draft(out / file.name)
+    if before is not None:
+        old = before.verified.written
+        user_files = {file.resolve() for file in old.carried.files.values()}
+        obsolete = {file.name for file in old.files} - {file.name for file in files}
+        for name in obsolete:
+            if (out / name).resolve() not in user_files:  # keep the user's preloads
+                (out / name).unlink(missing_ok=True)
+    written = result.verified.written
+    written = replace(written, files=tuple(out / file.name for file in written.files))
+    verified = replace(result.verified, written=written)
+    return replace(result, record=replace(result.record, verified=verified))
+
+
+def result_of(
+    program: Subject, state: SearchResult, candidate: Candidate, rate: float
+) -> Result:
+    """Return the facts about a program that is to be reported."""
+    reducer = state.reducer
+    of_result = candidate is reducer.best
+    return Result(
+        candidate=candidate,
+        form=reducer.asker.form,
+        seen=reducer.asker.find_signature(candidate) or program.target,
+        no_source=NoSource.PASSES if of_result and not state.printable else None,
+        rate=rate,
+        stopped=state.stopped,
+    )
+
+
+_SANITIZE_TIMEOUT_S = 600.0
+
+_CHECKS = 4
+"""Minimum time for an optional check, as a number of checks."""
+
+_SHORT = "not run: not enough time was left"
+
+
+def analyze_memory_error(
+    context: RunContext,
+    client: CheckClient,
+    target: Signature,
+    candidate: Candidate,
+    form: str,
+    known: str = "",
+    *,
+    on_gpu: bool = False,
+) -> Memory:
+    """Find out whether a result fails without guard pages, and in which kernel.
+
+    Args:
+        known: how it fails without guard pages in every run, if that is known.
+        on_gpu: it runs on a GPU, where a sanitizer reports any illegal access.
+    """
+    memory = _without_guard_pages(context, client, target, candidate, form, known)
+    memory = replace(memory, on_gpu=on_gpu)
+    if not (memory.without_guards or (on_gpu and _is_of_the_run(target))):
+        return memory
+    if not context.budget.has(_CHECKS * context.budget.pace_s):
+        return replace(memory, no_report=_SHORT)
+    client = for_verifying(context, client, form)
+    context.note(f"running the reduced program under {memory.sanitizer}")
+    report, why = _sanitized(client, candidate, on_gpu=on_gpu)
+    context.note(f"{memory.sanitizer}: {report or why}")
+    return replace(memory, report=report, no_report=why)
+
+
+def _without_guard_pages(
+    context: RunContext,
+    client: CheckClient,
+    target: Signature,
+    candidate: Candidate,
+    form: str,
+    known: str,
+) -> Memory:
+    """Find out whether a result fails without guard pages, if they may matter."""
+    if client.options.guard_pages is Guard.OFF or not _is_of_the_run(target):
+        return Memory()
+    if known:
+        return Memory(Guard.OFF, known)
+    pages = client.options.guard_pages
+    if not context.budget.has(_CHECKS * context.budget.pace_s):
+        return Memory(pages, no_report=_SHORT)
+    client = for_verifying(context, client, form)
+    seen = seen_without_guard_pages(client, target, candidate)
+    plain = describe_runs(seen)
+    if target.admits(seen[-1].signature):
+        return Memory(Guard.OFF, plain)
+    silent = "does not fail" if seen[-1].is_conclusive else "is inconclusive"
+    context.note(f"without guard pages the reduced program {silent}: {plain}")
+    return Memory(pages, plain)
+
+
+def _is_of_the_run(target: Signature) -> bool:
+    return target.kind in (Kind.IMA, Kind.CRASH) and (
+        target.detail in (MEMORY_FAULT, UNINITIALIZED, RACE)
+        and target.stage is Stage.RUN
+    )
+
+
+def for_verifying(context: RunContext, client: CheckClient, form: str) -> CheckClient:
+    """Return a client for this form whose checks count as verification."""
+    client = client.with_options(form=CandidateForm(form))
+    return client.with_limits(client.limits, context.meters["verify"])
+
+
+def _sanitized(
+    client: CheckClient, candidate: Candidate, *, on_gpu: bool
+) -> tuple[MemoryReport | None, str]:
+    """Run a candidate once under AddressSanitizer, or a tool for GPUs.
+
+    Returns:
+        The report, or None and the reason.
+    """
+    limits = replace(client.limits, timeout_s=_SANITIZE_TIMEOUT_S)
+    client = replace(client, patience=None).with_limits(limits, client.meter)
+    client = client.with_options(only=None, weights=Weights.INSIDE)
+    guard = client.options.guard_pages
+    tool = guard if guard.is_sanitizer else Guard.MEMCHECK
+    pages = tool if on_gpu else Guard.OFF
+    try:
+        ending = client.with_options(guard_pages=pages, sanitize=not on_gpu).ask(
+            CheckCandidate(candidate.to_json()), fresh=True
+        )
+    except WorkerError as error:
+        return None, str(error.reason)
+    except BudgetExhausted:
+        return None, _SHORT
+    if isinstance(ending.answer, NotSanitized):
+        return None, ending.answer.why
+    report = (
+        compute_sanitizer.parse_sanitizer_report if on_gpu else asan.parse_asan_report
+    )(ending.log)
+    seen = classify_ending(ending)
+    no_report = seen.unresolved or f"no report; outcome of the run: {seen.in_words}"
+    return report, "" if report else no_report
 
 
 class NotWritten(WorkerError):
@@ -549,3 +913,262 @@ def verify_by_command(
     ]
     verified = VerifiedRepro(written, *count_runs(context, failed, "--check"))
     return replace(record, verified=verified)
+
+
+class Verification:
+    """Finds the smallest program whose repro fails in every run, as far as time allows.
+
+    Args:
+        reserve_s: seconds that the search must leave for what follows.
+    """
+
+    def __init__(
+        self,
+        context: RunContext,
+        server: Server,
+        program: Subject,
+        state: SearchResult,
+        reserve_s: float,
+    ) -> None:
+        self._context, self._program = context, program
+        self._state, self._reserve_s = state, reserve_s
+        self._maker = ReproMaker(server, program, state)
+        self._first = state.reducer.best
+        self._first_done = False
+        self._backtracked = self._cut_short = False
+        self._saved: VerifiedResult | None = None
+
+    def run(self) -> VerifiedResult:
+        """Write and verify the result, or an earlier step if that does not succeed."""
+        reserve_time_for_repro(self._context.budget)
+        is_open = self._state.search.is_open or self._state.without_guard_pages
+        if is_open and not self._state.stopped:
+            self._run_open_stages()
+        confirmed = self._confirm()
+        if not confirmed and self._state.without_guard_pages:
+            self._context.note(_PAGES)
+            self._state.without_guard_pages = False
+            reserve_time_for_repro(self._context.budget)
+            confirmed = self._confirm()
+        saved = self._verify_in_place()
+        if confirmed and not saved.verified.always_fails:
+            with self._stop_at_budget():
+                saved = self._find_earlier_step(saved)
+        elif confirmed and self._state.stopped != saved.result.stopped:
+            saved = self._rewrite_as_stopped(saved)
+        elif self._cut_short and not saved.verified.always_fails:
+            saved = self._verify_input_program(saved)
+        self._state.calls, self._state.rate = saved.subject.calls, saved.result.rate
+        return saved
+
+    def _run_open_stages(self) -> None:
+        """Run the remaining search stages, unless the result's repro covers them.
+
+        If candidates must fail without guard pages, test that as well: the repro has
+        none.
+        """
+        context, state, before = self._context, self._state, self._state.reducer
+        reduced = before.best
+        is_shown = False
+        with self._stop_at_budget():
+            is_shown = self._shows_all(reduced)
+        if is_shown or state.stopped:
+            return
+        if state.search.is_open:
+            context.note(_OPEN_STAGES)
+        context.budget.reserve_s, context.budget.overtime_s = self._reserve_s, 0.0
+        with stop_on_errors(context, state):
+            run_search_stages(context, self._program, state)
+            if state.without_guard_pages:
+                self._confirm_plainly()
+        if state.reducer is not before or state.reducer.best is not reduced:
+            (context.out / "repro.py").unlink(missing_ok=True)  # of another result
+            self._first, self._saved = state.reducer.best, None
+        reserve_time_for_repro(context.budget)
+
+    def _confirm_plainly(self) -> None:
+        """Continue with the step that fails without guard pages, if there is one."""
+        context, program, state = self._context, self._program, self._state
+        reduced = state.reducer.best
+        state.without_guard_pages = confirm_without_guard_pages(
+            context, program, state.search
+        )
+        if state.reducer.best is not reduced:
+            state.forget(program)
+            measure_result(context, program, state)
+
+    def _shows_all(self, candidate: Candidate) -> bool:
+        """Return whether the result's repro fails, in the form and build of each stage.
+
+        A repro that is not source for lack of time counts, because the stages would
+        lack time, too.
+        """
+        if not self._make_confirmation().confirms(candidate):
+            return False
+        verified, budget = self._verify_in_place().verified, self._context.budget
+        is_source = verified.written.is_source and self._state.printable
+        can_be = self._state.printable and self._maker.has_time_for_source(
+            budget, candidate
+        )
+        return verified.always_fails and (is_source or not can_be)
+
+    def _made(self, context: RunContext, candidate: Candidate) -> VerifiedResult:
+        return self._maker.make(context, candidate, must=self._saved is None)
+
+    def _verify_input_program(self, saved: VerifiedResult) -> VerifiedResult:
+        """Verify the input program's repro, if time was short for earlier steps."""
+        reducer, input_program = self._state.reducer, self._state.search.history[0]
+        if reducer.best is input_program:
+            return saved
+        reserve_time_for_repro(self._context.budget)
+        with contextlib.suppress(BudgetExhausted):
+            return self._restart_if_verified(input_program) or saved
+        return saved
+
+    def _verify_in_place(self) -> VerifiedResult:
+        """Verify the result in the output folder, unless that has been done."""
+        reduced = self._state.reducer.best
+        if self._saved is None or self._saved.result.candidate != reduced:
+            self._saved = self._made(self._context, reduced)
+        return self._saved
+
+    def _find_earlier_step(self, saved: VerifiedResult) -> VerifiedResult:
+        """Find an earlier step whose repro always fails, because the result's does not.
+
+        The search confirmed the result in an earlier session. If no step does better,
+        the result remains.
+        """
+        for larger in select_steps_back(self._state.reducer.history)[1:]:
+            if (other := self._restart_if_verified(larger)) is not None:
+                return other
+        return saved
+
+    def _restart_if_verified(self, step: Candidate) -> VerifiedResult | None:
+        """Make a step the result if its repro always fails; else return None."""
+        other = self._made_elsewhere(step)
+        if other is None or not other.verified.always_fails:
+            return None
+        self._state.reducer.restart(step)
+        self._state.forget(self._program)
+        return other
+
+    def _rewrite_as_stopped(self, saved: VerifiedResult) -> VerifiedResult:
+        """Write a verified repro again, so that it says that the search was stopped."""
+        with contextlib.suppress(ShrinkfxError, OSError):  # may occur once more
+            again = self._made_elsewhere(saved.result.candidate)
+            if again is not None and again.verified.always_fails:
+                return again
+        return saved
+
+    def _confirm(self) -> bool:
+        """Backtrack until a repro fails in every run, and continue the search there.
+
+        A search that was stopped is not continued.
+        """
+        context, search, self._first_done = self._context, self._state.search, False
+        confirmed = False
+        with self._stop_at_budget():
+            confirmed = search.confirm(self._make_confirmation())
+        if not confirmed:
+            return False
+        if search.reducer.best is self._first:
+            return True
+        self._state.forget(self._program)
+        if self._state.stopped:
+            return True
+        context.note(_BACKTRACKING)
+        self._backtracked = True
+        if self._saved is None or self._saved.result.candidate != search.reducer.best:
+            (context.out / "repro.py").unlink(missing_ok=True)  # it did not verify
+        context.budget.reserve_s, context.budget.overtime_s = self._reserve_s, 0.0
+        with stop_on_errors(context, self._state):
+            search.continue_search()
+            measure_result(context, self._program, self._state)
+        return True
+
+    @contextlib.contextmanager
+    def _stop_at_budget(self) -> Iterator[None]:
+        """Stop backtracking when the budget is exhausted; keep the repro so far."""
+        try:
+            yield
+        except BudgetExhausted as reason:
+            self._state.stopped, self._context.out_of_budget = str(reason), True
+            self._cut_short = True
+            if self._saved is None:
+                reserve_time_for_repro(
+                    self._context.budget
+                )  # the caller writes it after this
+
+    def _make_confirmation(self) -> Confirmation:
+        """Return a confirmation that verifies repros, the first one in place."""
+        reducer = self._state.reducer
+        pages = " without guard pages" if self._state.without_guard_pages else ""
+        build = f"{reducer.asker.build}, repro{pages}"
+        journal, form = self._context.journal, reducer.asker.form
+        cache = Asker(self, journal=journal, form=form, build=build, again=True)
+        return Confirmation("verification", cache, _REFUSAL)
+
+    def check(self, candidate: Candidate) -> Verdict:
+        """Return whether a candidate's repro fails in every run, as a verdict."""
+        trial: VerifiedResult | None
+        budget = self._context.budget
+        if candidate is self._first and not self._first_done:
+            trial = self._made_in_place(candidate)
+        elif not budget.has(self._maker.check_s(budget, candidate)):
+            raise BudgetExhausted("time limit reached")
+        else:
+            trial = self._made_elsewhere(candidate)
+        if trial is None:
+            unresolved = "the repro could not be written"
+            return Verdict(Outcome.UNRESOLVED, Observation(unresolved=unresolved))
+        verified = trial.verified
+        if not verified.runs:
+            unresolved = "all runs of the repro were inconclusive"
+            return Verdict(Outcome.UNRESOLVED, Observation(unresolved=unresolved))
+        if not verified.always_fails:
+            return Verdict(Outcome.PASSED, Observation(runs=verified.runs))
+        seen = Observation(trial.result.seen, runs=verified.runs)
+        return Verdict(Outcome.REPRODUCED, seen)
+
+    def _made_in_place(self, candidate: Candidate) -> VerifiedResult | None:
+        """Verify a candidate in the output folder; None if it cannot be written."""
+        self._first_done = True
+        with contextlib.suppress(NotWritten):
+            self._saved = self._made(self._context, candidate)
+            return self._saved
+        return None
+
+    def _made_elsewhere(self, candidate: Candidate) -> VerifiedResult | None:
+        """Verify a candidate in a scratch folder; None if it cannot be written.
+
+        If its repro always fails, it replaces the files in the output folder.
+        """
+        note = _CANDIDATE if self._backtracked else _STEP
+        self._context.note(note.format(candidate.cost[0]))
+        with (
+            contextlib.suppress(NotWritten),
+            scratch.make_scratch_folder("verification") as folder,
+        ):
+            trial = self._made(
+                self._context.with_output_folder(Path(folder)), candidate
+            )
+            if trial.verified.always_fails:
+                trial = self._saved = move_result(
+                    trial, Path(folder), self._context.out, self._saved
+                )
+            return trial
+        return None
+
+
+_OPEN_STAGES = (
+    "this repro.py does not fail: testing which candidates fail as source code and "
+    "with a normal AOTInductor build"
+)
+_REFUSAL = "its repro does not fail in every run"
+_STEP = "verifying an earlier step ({} operators)"
+_CANDIDATE = "verifying a candidate ({} operators)"
+_BACKTRACKING = (
+    "the repro of the reduced program does not fail in every run: backtracking to a "
+    "step whose repro does"
+)
+_PAGES = "no repro fails in every run without guard pages: verifying with guard pages"

@@ -27,16 +27,22 @@ from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.report.record import ProgramSize
 from shrinkfx.report.repro_files import VerifiedRepro
 from shrinkfx.report.summary import DIGITS
-from shrinkfx.run.context import RunContext, server_for
-from shrinkfx.run.describing import Described, describe_program
+from shrinkfx.run.context import RunContext, Subject, server_for
 from shrinkfx.run.folder import JOURNAL, load_unchanged_options, require_journal
-from shrinkfx.run.input_failure import require_schema
-from shrinkfx.run.memory_error import analyze_memory_error, is_on_gpu
-from shrinkfx.run.observe import BASELINE_TIMEOUT_S
-from shrinkfx.run.record import Result
-from shrinkfx.run.result import verify_result, write_result
+from shrinkfx.run.observe import (
+    BASELINE_TIMEOUT_S,
+    Described,
+    describe_program,
+    is_on_gpu,
+    require_schema,
+)
+from shrinkfx.run.result import (
+    Result,
+    analyze_memory_error,
+    verify_result,
+    write_result,
+)
 from shrinkfx.run.simplification import with_values
-from shrinkfx.run.subject import Subject
 from shrinkfx.system.output_folder import minimal_program
 from shrinkfx.wording import Flag, MessageText
 

@@ -51,15 +51,16 @@ from shrinkfx.program.namespaces import PYTORCH_NAMESPACES
 from shrinkfx.protocol.choices import CandidateForm, InductorOptions
 from shrinkfx.protocol.listed import Listed
 from shrinkfx.protocol.operators import Misbehavior
-from shrinkfx.run.context import RunContext
-from shrinkfx.run.oracles import (
+from shrinkfx.run.context import RunContext, Subject
+from shrinkfx.run.reduction import (
+    SearchResult,
     confirm_without_guard_pages,
     fails_without_guard_pages,
+    measure_result,
     oracle_for,
+    stop_on_errors,
     with_speculation,
 )
-from shrinkfx.run.reduction import SearchResult, measure_result, stop_on_errors
-from shrinkfx.run.subject import Subject
 from shrinkfx.search.asker import Asker, Confirmation
 from shrinkfx.search.fitting import Fitter
 from shrinkfx.search.reducer import Reducer

@@ -45,7 +45,7 @@ from shrinkfx.report.header import (
 )
 from shrinkfx.report.summary import SUMMARY
 from shrinkfx.run.context import limits_of
-from shrinkfx.run.issue import add_versions
+from shrinkfx.run.explaining import add_versions
 from shrinkfx.system import scratch
 from shrinkfx.wording import Flag, MessageText
 

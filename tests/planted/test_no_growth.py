@@ -17,11 +17,10 @@ from shrinkfx.events import Event, QueryAnswered
 from shrinkfx.options.options import Options
 from shrinkfx.program.apply import apply
 from shrinkfx.program.edits import Drop
-from shrinkfx.run.context import RunContext
+from shrinkfx.run.context import RunContext, Subject
 from shrinkfx.run.folder import open_run_folder
 from shrinkfx.run.observe import reproduce_failure
-from shrinkfx.run.oracles import oracle_for
-from shrinkfx.run.subject import Subject
+from shrinkfx.run.reduction import oracle_for
 from shrinkfx.search.asker import Asker
 from shrinkfx.search.reducer import Reducer
 from shrinkfx.system import scratch

@@ -10,7 +10,7 @@ from types import ModuleType, SimpleNamespace
 import pytest
 
 from shrinkfx import minify
-from shrinkfx.api import minifying
+from shrinkfx.api import Reduction, minifying
 from shrinkfx.events import (
     Event,
     Listener,
@@ -21,7 +21,7 @@ from shrinkfx.events import (
 )
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.failure.verdict import Outcome
-from shrinkfx.options.options import Options, Reduction
+from shrinkfx.options.options import Options
 from shrinkfx.progress.shown import Bar, in_notebook, show_progress
 from shrinkfx.progress.terminal import Plain, Progress, Quiet, make_display
 from shrinkfx.testing import chain, whole

@@ -16,7 +16,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.pages import KERNEL, SOURCE, explained, searched, transformer
 
-from shrinkfx.events import ignore_event
 from shrinkfx.failure.verdict import Outcome
 from shrinkfx.findings.chain import Chain
 from shrinkfx.findings.code import CodeLine
@@ -40,7 +39,7 @@ from shrinkfx.report.page.parts import (
 )
 from shrinkfx.report.page.record import Check, Run, Summary
 from shrinkfx.report.page.search_chart import draw_search_chart, find_steps
-from shrinkfx.run.reporting import report_folder
+from shrinkfx.run.explaining import report_folder
 from shrinkfx.testing import ROWS, chain, listing, whole
 
 EVIL = "</script><img src=x onerror=alert(1)>"
@@ -78,7 +77,7 @@ def _out(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(name="text", scope="module")
 def _text(out: Path) -> str:
-    return report_folder(out, ignore_event).read_text()
+    return report_folder(out).read_text()
 
 
 # --- the page
@@ -122,7 +121,7 @@ def test_module_column_is_shown_if_operators_have_modules(
     out = searched(tmp_path / "out", transformer(1))
     left = Operator("roll", "aten.roll.default", "model.py:14", module)
     (out / "explain.json").write_text(Explanation(operators=(left,)).to_line())
-    text = report_folder(out, ignore_event).read_text()
+    text = report_folder(out).read_text()
     assert ("<th>module</th>" in text) is bool(module)
     assert ("<td>layers.0</td>" in text) is bool(module)
 
@@ -159,7 +158,7 @@ def test_markup_in_names_is_escaped(tmp_path: Path) -> None:
     told = Explanation(cause=(EVIL,), culprits=(Operator(EVIL, EVIL, EVIL, EVIL),))
     (out / "explain.json").write_text(told.to_line())
     (out / "repro.py").write_text(f"# {EVIL}\n")
-    found = Elements(report_folder(out, ignore_event).read_text())
+    found = Elements(report_folder(out).read_text())
     assert "img" not in found.tags
     assert len(found.scripts) == 2
     assert not [name for name, _ in found.attributes if name.startswith("on")]
@@ -193,7 +192,7 @@ def test_page_of_a_thousand_nodes_is_fast_and_small(
 ) -> None:
     out = explained(searched(tmp_path / "out", transformer(35)))
     began = time.process_time()
-    path = report_folder(out, ignore_event)
+    path = report_folder(out)
     assert time.process_time() - began < 1.0
     assert path.stat().st_size < 1_000_000
 
@@ -206,12 +205,9 @@ def test_incomplete_or_broken_explanation_file_is_tolerated(out: Path) -> None:
     told["gone_by_now"] = 1
     path.write_text(json.dumps(told))
     try:
-        assert "cpp_fused_mul_roll_0" in report_folder(out, ignore_event).read_text()
+        assert "cpp_fused_mul_roll_0" in report_folder(out).read_text()
         path.write_text("[")
-        assert (
-            "explain.json cannot be read"
-            in report_folder(out, ignore_event).read_text()
-        )
+        assert "explain.json cannot be read" in report_folder(out).read_text()
     finally:
         path.write_text(before)
 

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from support.pages import SOURCE, explained, searched, transformer
 
-from shrinkfx.events import ignore_event
 from shrinkfx.findings.chain import Layout
 from shrinkfx.findings.operator_mismatch import OperatorMismatch
 from shrinkfx.findings.operators import Operator
@@ -21,7 +20,7 @@ from shrinkfx.program.skeleton import Node, Role, Skeleton
 from shrinkfx.report.page.anonymous import anonymize_run, choose_new_names
 from shrinkfx.report.page.record import Run
 from shrinkfx.report.repro_files import EMBEDDED
-from shrinkfx.run.reporting import report_folder
+from shrinkfx.run.explaining import report_folder
 from shrinkfx.testing import feed, operator, skeleton
 
 PLANTED = (
@@ -139,22 +138,22 @@ def found_in(text: str) -> list[str]:
 
 
 def test_anonymous_page_has_no_model_names(out: Path) -> None:
-    path = report_folder(out, ignore_event)
+    path = report_folder(out)
     text = path.read_text()
     assert found_in(text) == []
-    assert path.read_text() == report_folder(out, ignore_event).read_text()
+    assert path.read_text() == report_folder(out).read_text()
 
 
 def test_page_that_is_not_anonymous_has_the_model_names(out: Path) -> None:
     with closing(Journal(out / "journal.sqlite")) as journal:
         run = journal.fact("run")["options"]
         journal.note("run", {"options": {**run, "anonymous": False}})
-    text = report_folder(out, ignore_event).read_text()
+    text = report_folder(out).read_text()
     assert found_in(text) == [*PLANTED]
 
 
 def test_anonymous_page_still_describes_the_run(out: Path) -> None:
-    text = report_folder(out, ignore_event).read_text()
+    text = report_folder(out).read_text()
     for told in (
         "The program was reduced from",
         "shrinkfx --capture --anonymous -- ...",
@@ -173,7 +172,7 @@ def test_anonymous_page_still_describes_the_run(out: Path) -> None:
 
 
 def test_line_at_fault_keeps_its_number_without_comments(out: Path) -> None:
-    text = report_folder(out, ignore_event).read_text()
+    text = report_folder(out).read_text()
     number = re.search(r'class="at-fault"><i>(\d+)</i><code>\s*AOTI_TORCH_CHECK', text)
     kernel = (out / "explain" / "sources" / SOURCE).read_text().splitlines()
     assert number is not None
@@ -184,10 +183,10 @@ def test_anonymous_page_omits_a_repro_with_an_embedded_program(
     out: Path,
 ) -> None:
     (out / "repro.py").write_text("# assert in run\nprogram = load('d29iYmxl')\n")
-    assert "d29iYmxl" in report_folder(out, ignore_event).read_text()
+    assert "d29iYmxl" in report_folder(out).read_text()
     summary = json.loads((out / "summary.json").read_text())
     (out / "summary.json").write_text(json.dumps({**summary, "repro_form": EMBEDDED}))
-    assert "d29iYmxl" not in report_folder(out, ignore_event).read_text()
+    assert "d29iYmxl" not in report_folder(out).read_text()
 
 
 def test_result_is_drawn_with_the_names_of_its_repro(out: Path) -> None:
@@ -195,7 +194,7 @@ def test_result_is_drawn_with_the_names_of_its_repro(out: Path) -> None:
         result = journal.fact("result")
         fed = "tanh"  # what the result is given: it was cut there
         journal.note("result", {**result, "renamed": {fed: "zz_given"}})
-    assert "zz_given: " in report_folder(out, ignore_event).read_text()
+    assert "zz_given: " in report_folder(out).read_text()
 
 
 HEADER = """\

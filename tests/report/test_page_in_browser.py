@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Literal
 import pytest
 from support.pages import explained, searched, transformer
 
-from shrinkfx.events import ignore_event
 from shrinkfx.journal.journal import Journal
 from shrinkfx.program.skeleton import Node, Skeleton
-from shrinkfx.run.reporting import report_folder
+from shrinkfx.run.explaining import report_folder
 from shrinkfx.testing import skeleton
 
 if TYPE_CHECKING:
@@ -48,9 +47,7 @@ SCREENS: list[tuple[int, Scheme]] = [
 def _report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Write the page of a program of a thousand nodes."""
     folder = tmp_path_factory.mktemp("browser")
-    return report_folder(
-        explained(searched(folder / "out", transformer(35))), ignore_event
-    )
+    return report_folder(explained(searched(folder / "out", transformer(35))))
 
 
 @pytest.fixture(name="browser", scope="module")
@@ -208,7 +205,7 @@ def test_drawing_is_scrolled_to_make_kept_operators_visible(
 ) -> None:
     program = parallel_branches(branches, needle)
     out = explained(searched(tmp_path / "out", program))
-    page = opened(browser, report_folder(out, ignore_event), errors, width)
+    page = opened(browser, report_folder(out), errors, width)
     frame = page.locator(".before > .scroll")
     opens_at, beyond, is_seen = frame.evaluate(WHERE)
     assert is_seen
@@ -248,7 +245,7 @@ def test_anonymous_page_works_in_the_browser(
     with closing(Journal(out / "journal.sqlite")) as journal:
         run = journal.fact("run")["options"]
         journal.note("run", {"options": {**run, "anonymous": True}})
-    page = opened(browser, report_folder(out, ignore_event), errors, width)
+    page = opened(browser, report_folder(out), errors, width)
     assert page.title().startswith("The program: ")
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     page.locator("button[data-check]").first.click()
@@ -350,7 +347,7 @@ def test_markup_in_names_is_not_executed(
     evil = "</script><img src=x onerror=console.error(1)>"
     out = searched(tmp_path / "out", transformer(1))
     (out / "summary.json").write_text(json.dumps({"failure": f"assert in run: {evil}"}))
-    report = report_folder(out, ignore_event)
+    report = report_folder(out)
     page = opened(browser, report, errors)
     page.click(".over-checks .dot >> nth=0")
     assert page.locator("img").count() == 0

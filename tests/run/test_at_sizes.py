@@ -18,7 +18,7 @@ from shrinkfx.protocol.answers import Ending, Ready
 from shrinkfx.protocol.requests import Request
 from shrinkfx.protocol.tasks import CheckAtSizes, CompileOriginal, SaveInputs, Task
 from shrinkfx.run.context import RunContext
-from shrinkfx.run.sweep.at_sizes import ExampleRunner, SweepSettings
+from shrinkfx.run.sweep.pipeline import ExampleRunner, SweepSettings
 from shrinkfx.sweep.examples import Answer
 
 SPACE = Space((Symbol("n", 2, 4096, 6),))

@@ -18,9 +18,8 @@ from shrinkfx.protocol.answers import Checked, Difference, Ending, Invalid
 from shrinkfx.protocol.choices import Guard
 from shrinkfx.report.caveats import OtherCauses
 from shrinkfx.report.record import ProgramSize
-from shrinkfx.run.context import RunContext
+from shrinkfx.run.context import RunContext, Subject
 from shrinkfx.run.observe import require_any_adjacent_memory
-from shrinkfx.run.subject import Subject
 from shrinkfx.testing import chain
 
 SAME_BYTES = OtherCauses((strided("m", (1, 4), (6, 1)),))

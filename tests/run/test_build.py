@@ -19,9 +19,8 @@ from shrinkfx.protocol.answers import Built, Ending, Raised
 from shrinkfx.protocol.choices import MANY_BYTES, Build, GraphForm, Step, Weights
 from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.report.record import ProgramSize
-from shrinkfx.run.context import RunContext
+from shrinkfx.run.context import RunContext, Subject
 from shrinkfx.run.observe import choose_build, place_of_weights
-from shrinkfx.run.subject import Subject
 from shrinkfx.testing import FLOATS, chain, whole
 
 WHOLE = whole(chain("x", "relu", "tanh"))

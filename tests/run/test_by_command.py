@@ -20,10 +20,8 @@ from shrinkfx.protocol.tasks import RunCommand, RunScript, SaveCandidate, WriteC
 from shrinkfx.report.record import ProgramSize
 from shrinkfx.report.repro_files import VerifiedRepro
 from shrinkfx.report.running import SAVED
-from shrinkfx.run.context import RunContext
-from shrinkfx.run.record import Result
-from shrinkfx.run.result import verify_by_command, write_result
-from shrinkfx.run.subject import Subject
+from shrinkfx.run.context import RunContext, Subject
+from shrinkfx.run.result import Result, verify_by_command, write_result
 from shrinkfx.testing import chain, whole
 
 BEST = whole(chain("x", "relu"))

@@ -30,12 +30,14 @@ from shrinkfx.protocol.choices import Build, CandidateForm, Guard
 from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.report.record import ProgramSize
 from shrinkfx.report.repro_files import VerifiedRepro
-from shrinkfx.run.confirm import Verification
-from shrinkfx.run.context import RunContext
-from shrinkfx.run.record import VerifiedResult, move_result
+from shrinkfx.run.context import RunContext, Subject
 from shrinkfx.run.reduction import reduce
-from shrinkfx.run.result import INDEPENDENT_RUNS
-from shrinkfx.run.subject import Subject
+from shrinkfx.run.result import (
+    INDEPENDENT_RUNS,
+    Verification,
+    VerifiedResult,
+    move_result,
+)
 from shrinkfx.search.staged import StagedSearch
 from shrinkfx.testing import chain, needs, whole
 

@@ -14,7 +14,7 @@ from shrinkfx.events import ignore_event
 from shrinkfx.options.options import Options
 from shrinkfx.protocol.answers import Ending
 from shrinkfx.run.context import RunContext
-from shrinkfx.run.describing import describe_program
+from shrinkfx.run.observe import describe_program
 
 LOG = """\
 Current thread 0x1 (most recent call first):

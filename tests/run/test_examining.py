@@ -21,7 +21,7 @@ from shrinkfx.protocol.operators import Misbehavior, OperatorFinding
 from shrinkfx.protocol.requests import Request
 from shrinkfx.report.caveats import format_finding
 from shrinkfx.run.context import RunContext
-from shrinkfx.run.describing import Described, examine_operators
+from shrinkfx.run.observe import Described, examine_operators
 from shrinkfx.testing import chain
 
 MIX = "mix (my.mix.default)"

@@ -32,7 +32,7 @@ from shrinkfx.report.record import (
 )
 from shrinkfx.report.repro_files import ReproFiles, VerifiedRepro
 from shrinkfx.run import explaining
-from shrinkfx.run.context import RunContext
+from shrinkfx.run.context import RunContext, Subject
 from shrinkfx.run.explaining import explain_result
 from shrinkfx.run.folder import (
     JOURNAL,
@@ -40,8 +40,7 @@ from shrinkfx.run.folder import (
     open_run_folder,
     record_run_end,
 )
-from shrinkfx.run.record import Result, VerifiedResult
-from shrinkfx.run.subject import Subject
+from shrinkfx.run.result import Result, VerifiedResult
 from shrinkfx.testing import chain, whole
 
 CRASH = Signature(Kind.CRASH, Stage.RUN, MEMORY_FAULT)

@@ -22,10 +22,8 @@ from shrinkfx.protocol.answers import Ending, Raised
 from shrinkfx.protocol.choices import Build, GraphForm
 from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.report.record import ProgramSize
-from shrinkfx.run.context import RunContext
-from shrinkfx.run.describing import describe_program
-from shrinkfx.run.observe import choose_graph_form
-from shrinkfx.run.subject import Subject
+from shrinkfx.run.context import RunContext, Subject
+from shrinkfx.run.observe import choose_graph_form, describe_program
 from shrinkfx.testing import chain, operator, skeleton
 
 RAISED = Raised("ValueError", "no such thing")

@@ -24,10 +24,9 @@ from shrinkfx.protocol.answers import Ending, Raised
 from shrinkfx.protocol.descriptions import Collected
 from shrinkfx.report.record import Failure, Programs, ProgramSize, RunRecord
 from shrinkfx.report.repro_files import ReproFiles, VerifiedRepro
-from shrinkfx.run import issue
+from shrinkfx.run import explaining as issue
 from shrinkfx.run.context import RunContext
-from shrinkfx.run.folder import JOURNAL
-from shrinkfx.run.issue import (
+from shrinkfx.run.explaining import (
     add_versions,
     collect_versions,
     drop_issue,
@@ -35,7 +34,7 @@ from shrinkfx.run.issue import (
     with_explanation,
     write_issue,
 )
-from shrinkfx.run.recorded_options import describe_request
+from shrinkfx.run.folder import JOURNAL, describe_request
 from shrinkfx.system.folder_lock import lock_folder
 
 SEEN = Signature(Kind.EXCEPTION, Stage.RUN, text="RuntimeError: no")

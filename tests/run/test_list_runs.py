@@ -20,8 +20,7 @@ from shrinkfx.errors import UsageError
 from shrinkfx.events import ignore_event
 from shrinkfx.failure.verdict import Observation, Outcome, Verdict
 from shrinkfx.options.options import Options, Sweeping
-from shrinkfx.run.folder import JOURNAL, open_run_folder, record_run_end
-from shrinkfx.run.runs import Run, list_runs
+from shrinkfx.run.folder import JOURNAL, Run, list_runs, open_run_folder, record_run_end
 from shrinkfx.system.folder_lock import LOCK, is_folder_locked, lock_folder
 from shrinkfx.testing import chain, whole
 

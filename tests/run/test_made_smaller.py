@@ -34,7 +34,7 @@ from shrinkfx.protocol.tasks import CheckCandidate, FitRewrites, ListCandidate
 from shrinkfx.report.caveats import OtherCauses
 from shrinkfx.report.record import ProgramSize
 from shrinkfx.run import simplification as making_smaller
-from shrinkfx.run.context import RunContext
+from shrinkfx.run.context import RunContext, Subject
 from shrinkfx.run.reduction import SearchResult, reduce
 from shrinkfx.run.result import with_short_names
 from shrinkfx.run.simplification import (
@@ -44,7 +44,6 @@ from shrinkfx.run.simplification import (
     reduce_listing,
     with_values,
 )
-from shrinkfx.run.subject import Subject
 from shrinkfx.testing import chain, listing, whole
 
 WHOLE = whole(chain("x", "relu", "tanh", "cos"))

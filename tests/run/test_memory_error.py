@@ -20,11 +20,8 @@ from shrinkfx.protocol.choices import SANITIZERS, Guard
 from shrinkfx.protocol.requests import CheckOptions, Request
 from shrinkfx.report.record import Memory
 from shrinkfx.run.context import RunContext
-from shrinkfx.run.memory_error import (
-    analyze_memory_error,
-    choose_guard_pages,
-    wants_guard_pages,
-)
+from shrinkfx.run.observe import choose_guard_pages, wants_guard_pages
+from shrinkfx.run.result import analyze_memory_error
 from shrinkfx.testing import chain, whole
 
 BEST = whole(chain("x", "relu", "tanh"))

@@ -19,10 +19,11 @@ import pytest
 from support.doubles import DESCRIPTION, Arguments, asked_of, written
 from support.lies import strided
 
+from shrinkfx.api import Reduction
 from shrinkfx.errors import BudgetExhausted, Finished, UsageError
 from shrinkfx.events import Event, NoteAdded
 from shrinkfx.journal.journal import Journal
-from shrinkfx.options.options import Options, Reduction
+from shrinkfx.options.options import Options
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.protocol.answers import Ending, Raised, Ready
 from shrinkfx.protocol.requests import Request
@@ -37,7 +38,7 @@ from shrinkfx.protocol.tasks import (
 from shrinkfx.report.repro_files import EMBEDDED, NoSource
 from shrinkfx.run.context import RunContext
 from shrinkfx.run.folder import JOURNAL, load_options_to_resume
-from shrinkfx.run.input_failure import SCHEMA
+from shrinkfx.run.observe import SCHEMA
 from shrinkfx.run.pipeline import run
 from shrinkfx.testing import chain, needs, whole
 from shrinkfx.version import __version__

@@ -24,7 +24,7 @@ from shrinkfx.protocol.requests import Request
 from shrinkfx.protocol.tasks import CheckCandidate, CheckOriginal
 from shrinkfx.run.context import RunContext
 from shrinkfx.run.observe import load_or_find_subject, reproduce_failure
-from shrinkfx.run.record import with_baseline
+from shrinkfx.run.result import with_baseline
 from shrinkfx.testing import chain
 
 DIES = Raised("RuntimeError", "CUDA error: an illegal memory access was encountered")

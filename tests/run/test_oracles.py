@@ -17,9 +17,8 @@ from shrinkfx.protocol.answers import Ending, Ready
 from shrinkfx.protocol.choices import Backend
 from shrinkfx.protocol.requests import Request
 from shrinkfx.report.record import ProgramSize
-from shrinkfx.run.context import RunContext
-from shrinkfx.run.oracles import forks_for, jobs_for
-from shrinkfx.run.subject import Subject
+from shrinkfx.run.context import RunContext, Subject
+from shrinkfx.run.reduction import forks_for, jobs_for
 from shrinkfx.testing import chain, whole
 
 GB = 1 << 30

@@ -14,11 +14,10 @@ from support.pages import explained, searched, transformer
 
 from shrinkfx.api import is_run, past
 from shrinkfx.cli.main import main
-from shrinkfx.events import ignore_event
 from shrinkfx.findings.record import Explanation
 from shrinkfx.journal.journal import Journal
 from shrinkfx.options.options import Options
-from shrinkfx.run.reporting import report_folder
+from shrinkfx.run.explaining import report_folder
 
 TOOL = Path(__file__).resolve().parents[1] / "support" / "torchless" / "command_line.py"
 
@@ -88,7 +87,7 @@ def test_terminal_and_report_use_the_input_names_of_the_repro(
     came = past(out).came
     assert came is not None
     assert came.cause == (found.cause if anonymous else (both,))
-    text = report_folder(out, ignore_event).read_text()
+    text = report_folder(out).read_text()
     assert (both in text) is not anonymous
     assert ("Size of input x is lost." in text) is anonymous
 

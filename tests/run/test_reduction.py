@@ -27,9 +27,8 @@ from shrinkfx.protocol.requests import CheckOptions, Request
 from shrinkfx.protocol.tasks import CheckCandidate
 from shrinkfx.report.caveats import OtherCauses
 from shrinkfx.report.record import ProgramSize
-from shrinkfx.run.context import RunContext
+from shrinkfx.run.context import RunContext, Subject
 from shrinkfx.run.reduction import SearchResult, reduce, run_search_stages
-from shrinkfx.run.subject import Subject
 from shrinkfx.testing import Nodes, chain, operator, skeleton, whole
 
 NO_OTHERS = OtherCauses()

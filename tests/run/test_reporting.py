@@ -14,7 +14,7 @@ from support.pages import explained, searched, transformer
 
 from shrinkfx.cli.main import main
 from shrinkfx.errors import UsageError
-from shrinkfx.events import Event, NoteAdded, ignore_event
+from shrinkfx.events import Event, NoteAdded
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.failure.verdict import Observation, Outcome, Verdict
 from shrinkfx.journal.history import list_queries
@@ -22,9 +22,9 @@ from shrinkfx.journal.journal import Journal
 from shrinkfx.options.options import Options
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.skeleton import Skeleton
-from shrinkfx.run import reporting
+from shrinkfx.run import explaining as reporting
 from shrinkfx.run.context import RunContext
-from shrinkfx.run.reporting import (
+from shrinkfx.run.explaining import (
     collect_run,
     report_explained,
     report_folder,
@@ -72,7 +72,7 @@ def test_report_title_is_the_program_name_of_the_user(tmp_path: Path) -> None:
     with closing(Journal(out / "journal.sqlite")) as journal:
         run = journal.fact("run")
         journal.note("run", {"options": {**run["options"], "name": "serve.py"}})
-    text = report_folder(out, ignore_event).read_text()
+    text = report_folder(out).read_text()
     assert "<title>serve.py: " in text
     assert "serve.py was reduced from" in text
 
@@ -96,7 +96,7 @@ def test_target_failure_at_passing_sizes_is_not_among_other_failures(
         run = collect_run(out, journal)
     assert [check.is_by_catch for check in run.checks] == [False, True, True, False]
     assert [check.came for check in run.checks[:2]] == ["no step", "different"]
-    text = report_folder(out, ignore_event).read_text()
+    text = report_folder(out).read_text()
     assert ", 2 other failures." in text
     assert "fails in the same way where it must pass</span>" in text
 
@@ -110,7 +110,7 @@ def test_operator_counts_agree_everywhere_in_the_report(tmp_path: Path) -> None:
     program = Skeleton(nodes, plain.outputs)
     out = searched(tmp_path / "out", program)
     of = len(plain.operators) + 2
-    text = report_folder(out, ignore_event).read_text()
+    text = report_folder(out).read_text()
     for told in (
         f"was reduced from {of} operators to 2",
         f"<dd>{of} \u2192 2<",
@@ -129,7 +129,7 @@ def test_report_distinguishes_operator_counts_of_form_and_file(
     cut = told["operators"]["before"]
     told |= {"operators": {"before": 9, "after": 2}, "operators_cut": cut}
     (out / "summary.json").write_text(json.dumps(told))
-    text = report_folder(out, ignore_event).read_text()
+    text = report_folder(out).read_text()
     said = f"{cut} operators (in the form that is reduced; 9 in the file)"
     assert f"<b>Before</b> {said}; the remaining operators are highlighted" in text
     assert f"from {said} down" in text
@@ -157,7 +157,7 @@ def test_malformed_summary_is_reported(tmp_path: Path) -> None:
     out = searched(tmp_path / "out", transformer(1))
     (out / "summary.json").write_text('{"operators": 3, "nodes": {}}')
     with pytest.raises(UsageError, match=r"cannot read the files of the run \("):
-        report_folder(out, ignore_event)
+        report_folder(out)
 
 
 def test_report_refuses_a_folder_without_a_run(
@@ -167,7 +167,7 @@ def test_report_refuses_a_folder_without_a_run(
     assert "no such folder" in capsys.readouterr().err
     Journal(tmp_path / "journal.sqlite").close()
     with pytest.raises(UsageError, match=": the run was killed before it started"):
-        report_folder(tmp_path, ignore_event)
+        report_folder(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -188,8 +188,8 @@ def test_report_of_an_older_run_explains_the_missing_graph(tmp_path: Path) -> No
     out = searched(tmp_path / "out", transformer(1))
     with closing(Journal(out / "journal.sqlite")) as journal:
         journal.db.write("DELETE FROM facts WHERE name='program'")
-    text = report_folder(out, ignore_event).read_text()
-    why = "graph, and the program cannot be read: model.pt2: the file no longer exists"
+    text = report_folder(out).read_text()
+    why = "An earlier version of shrinkfx made this run and did not record the program"
     assert why in text
     assert "Course of the search" in text
 
@@ -206,7 +206,7 @@ def test_report_of_a_sweep_has_a_table_of_sizes(tmp_path: Path) -> None:
     counts = {"inside": {"run": 200, "fails": 4}}
     told = {"findings": [finding], "examples": counts}
     (tmp_path / "sweep.json").write_text(json.dumps(told))
-    text = report_folder(tmp_path, ignore_event).read_text()
+    text = report_folder(tmp_path).read_text()
     assert all(
         s in text for s in ("s0=3, s1=33", "not finite", "s0=3, s1=32", "200 run")
     )
@@ -214,7 +214,7 @@ def test_report_of_a_sweep_has_a_table_of_sizes(tmp_path: Path) -> None:
 
 def test_report_contains_no_path_of_the_machine(tmp_path: Path) -> None:
     out = explained(searched(tmp_path / "out", transformer(1)))
-    assert "/home/me" not in report_folder(out, ignore_event).read_text()
+    assert "/home/me" not in report_folder(out).read_text()
 
 
 def test_history_counts_the_time_within_sessions_only(

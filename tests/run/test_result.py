@@ -23,10 +23,8 @@ from shrinkfx.protocol.choices import Guard
 from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.report.record import Memory, ProgramSize, RunRecord
 from shrinkfx.report.tensors import DATA
-from shrinkfx.run.context import RunContext
-from shrinkfx.run.record import Result
-from shrinkfx.run.result import by_first_names, verify_result, write_result
-from shrinkfx.run.subject import Subject
+from shrinkfx.run.context import RunContext, Subject
+from shrinkfx.run.result import Result, by_first_names, verify_result, write_result
 from shrinkfx.testing import ROWS, chain, listed, listing, whole
 
 BEST = whole(chain("x", "relu"))

@@ -24,9 +24,8 @@ from shrinkfx.options.options import Options, Sweeping
 from shrinkfx.protocol.answers import Checked, Difference, Ending
 from shrinkfx.protocol.requests import CheckOptions, Request
 from shrinkfx.report.summary import DIGITS
-from shrinkfx.run.folder import JOURNAL
-from shrinkfx.run.input_failure import SCHEMA
-from shrinkfx.run.recorded_options import describe_request
+from shrinkfx.run.folder import JOURNAL, describe_request
+from shrinkfx.run.observe import SCHEMA
 from shrinkfx.run.retrieve import check_again, find_candidate, retrieve
 from shrinkfx.testing import chain, whole
 

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from shrinkfx.run.recorded_options import (
-    ONLY_SHOWN,
-    inherited_variables,
-    variables_to_test,
-)
+from shrinkfx.run.folder import ONLY_SHOWN, inherited_variables, variables_to_test
 
 SHELL = {
     "TORCH_LOGS": "+dynamo",

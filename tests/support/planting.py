@@ -13,10 +13,9 @@ from shrinkfx.events import ignore_event
 from shrinkfx.failure.verdict import Outcome, Verdict
 from shrinkfx.options.options import Options
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.run.context import RunContext
+from shrinkfx.run.context import RunContext, Subject
 from shrinkfx.run.observe import reproduce_failure
 from shrinkfx.run.reduction import SearchResult, reduce
-from shrinkfx.run.subject import Subject
 
 PRELOAD = Path(__file__).with_name("fake_backend.py")
 
