@@ -20,16 +20,14 @@ class ShrinkfxError(Exception):
     """Base class of all exceptions that shrinkfx raises on purpose.
 
     Args:
-        parts: the parts of the message. Each option is a part of its own (``Flag``),
-            so that the Python API can name it as a keyword; ``str()`` names it as on
-            the command line.
+        parts: the parts of the message. It names options as on the command line
+            (``Flag``), for callers of the Python API too.
     """
 
     exit_code = 1
 
     def __init__(self, *parts: MessagePart) -> None:
-        self.words = MessageText(*parts)
-        super().__init__(str(self.words))
+        super().__init__(MessageText(*parts))
 
 
 class UsageError(ShrinkfxError):

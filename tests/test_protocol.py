@@ -51,7 +51,6 @@ from shrinkfx.protocol.record import (
 )
 from shrinkfx.protocol.requests import CheckOptions, Request, Setup
 from shrinkfx.protocol.tasks import CheckCandidate, Describe, Task
-from shrinkfx.wording import Flag, MessageText
 
 
 @pytest.mark.parametrize(
@@ -79,8 +78,8 @@ from shrinkfx.wording import Flag, MessageText
         Ending("exit", answer=OpenSizes(Space((Symbol("s0", 2, None, 4),)))),
         Ready(
             "cannot read",
-            MessageText("m.pt2"),
-            MessageText("look, or ", Flag("--env", ("A", "1"))),
+            "m.pt2",
+            "look, or --env A=1",
             {"torch": "2.13"},
             {"ops": ""},
             {},
@@ -178,10 +177,6 @@ OF_OTHER_ROOMS: dict[object, st.SearchStrategy[object]] = {
         st.lists(st.tuples(st.text(), st.integers())).map(tuple),
     ),
 }
-OF_A_FLAG = st.text() | st.integers() | st.booleans() | st.tuples(st.text(), st.text())
-OF_OTHER_ROOMS[MessageText] = st.lists(
-    st.text() | st.builds(Flag, st.text(), OF_A_FLAG, st.text())
-).map(lambda parts: MessageText(*parts))
 NUMBERS = st.integers() | st.floats(allow_nan=False)
 OF_OTHER_ROOMS |= {
     Initializer: st.one_of(

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import IO
 
-from shrinkfx.api.keyword_errors import api_function, reword_errors
+from shrinkfx.api.keyword_errors import api_function
 from shrinkfx.api.validation import (
     require_environment,
     require_other_files,
@@ -66,25 +66,24 @@ def capture(
         LoadError: the inputs or a preload cannot be read, or there is no C++ compiler.
         StorageError: a file cannot be written, for example because the disk is full.
     """
-    with reword_errors():
-        require_environment()
-        words = tuple(command)
-        options = replace(options, model=script_capture.name_run(words))
-        # The script may run for a long time, so options are checked before it starts.
-        # The capture supplies the inputs, so options that need inputs are accepted.
-        require_valid_options(replace(options, inputs=options.inputs or options.model))
-        if options.sweeping:
-            require_valid_sweep(options)
-        require_other_files(options)
-        with create_run_folder(options) as folder:
-            listener(RunStarted("capture", str(options.model), str(folder)))
-            options = replace(options, out=folder)
-            reporter = make_teller(listener)
-            with raise_storage_errors(folder):
-                captured = script_capture.capture(
-                    options, words, program, folder, reporter, stdout
-                )
-            yield captured
+    require_environment()
+    words = tuple(command)
+    options = replace(options, model=script_capture.name_run(words))
+    # The script may run for a long time, so options are checked before it starts.
+    # The capture supplies the inputs, so options that need inputs are accepted.
+    require_valid_options(replace(options, inputs=options.inputs or options.model))
+    if options.sweeping:
+        require_valid_sweep(options)
+    require_other_files(options)
+    with create_run_folder(options) as folder:
+        listener(RunStarted("capture", str(options.model), str(folder)))
+        options = replace(options, out=folder)
+        reporter = make_teller(listener)
+        with raise_storage_errors(folder):
+            captured = script_capture.capture(
+                options, words, program, folder, reporter, stdout
+            )
+        yield captured
 
 
 @api_function

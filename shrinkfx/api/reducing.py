@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from shrinkfx.api.captures import make_teller
-from shrinkfx.api.keyword_errors import api_function, reword_errors
+from shrinkfx.api.keyword_errors import api_function
 from shrinkfx.api.validation import (
     require_environment,
     require_files,
@@ -98,13 +98,12 @@ def taken_in(options: Options, listener: Listener = ignore_event) -> Iterator[Op
             not set.
         LoadError: the dump cannot be read, run or exported.
     """
-    with reword_errors():
-        require_environment()
-        require_valid_options(options)
-        if options.sweeping:
-            require_valid_sweep(options)
-        with _load_dump(options, listener) as loaded:
-            yield loaded
+    require_environment()
+    require_valid_options(options)
+    if options.sweeping:
+        require_valid_sweep(options)
+    with _load_dump(options, listener) as loaded:
+        yield loaded
 
 
 def _load_dump(options: Options, listener: Listener) -> AbstractContextManager[Options]:

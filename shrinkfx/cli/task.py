@@ -75,12 +75,12 @@ def _run_task(arguments: argparse.Namespace, command: str, emit: Listener) -> Ru
             finish = _Task(arguments, command, listener, shown).start()
         return finish()
     except Finished as error:
-        print(f"shrinkfx: {error.words}", file=sys.stderr)
+        print(f"shrinkfx: {error}", file=sys.stderr)
         return task_output.print_finished_run(error)
     except ShrinkfxError as error:
         if arguments.verbose:
             traceback.print_exc()
-        message = str(error.words)
+        message = str(error)
         _print_error(message, error)
         return RunEnded("error", error.exit_code, message)
     except KeyboardInterrupt as error:

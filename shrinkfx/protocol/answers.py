@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from shrinkfx.program.uninstalled_files import UninstalledFiles
 from shrinkfx.protocol.choices import Backend, Build, Step
 from shrinkfx.protocol.record import Message, Named, Reported
-from shrinkfx.wording import EMPTY_MESSAGE, MessageText
 
 
 @dataclass(frozen=True)
@@ -193,8 +192,8 @@ class Ready(Reported):
     """
 
     error: str = ""
-    subject: MessageText = EMPTY_MESSAGE
-    advice: MessageText = EMPTY_MESSAGE
+    subject: str = ""
+    advice: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)
     preload_files: Mapping[str, str] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
