@@ -2,44 +2,57 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Callable, Collection, Mapping
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
 from shrinkfx.errors import BudgetExhausted, InvalidEdit, WorkerError
-from shrinkfx.explain.artifacts import read_sources
-from shrinkfx.explain.bisecting import PASSES
+from shrinkfx.explain.artifacts import (
+    NOT_REQUESTED,
+    WHAT,
+    find_original_kernels,
+    read_sources,
+)
 from shrinkfx.explain.chain import chain
+from shrinkfx.explain.compiled_view import renumber_quotes
 from shrinkfx.explain.compiling import explain_stop
-from shrinkfx.explain.decisions import find_decisions
-from shrinkfx.explain.fake_mismatches import find_reduced_mismatches
+from shrinkfx.explain.decisions import PASSES, find_decisions
 from shrinkfx.explain.guide import run_guide
-from shrinkfx.explain.inputs import describe_rejected_input
-from shrinkfx.explain.lines import renumber_quotes
-from shrinkfx.explain.operators import (
+from shrinkfx.explain.reduced_program import (
+    ReducedProgram,
     find_dependencies,
     find_last_operators,
     list_operators,
 )
-from shrinkfx.explain.original import NOT_REQUESTED, WHAT, find_original_kernels
-from shrinkfx.explain.reduced_program import ReducedProgram
 from shrinkfx.explain.values import values
+from shrinkfx.failure.classify import classify_ending
 from shrinkfx.failure.readers.asan import MemoryReport
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.findings.decisions import format_avoiding, mark_only_shows
 from shrinkfx.findings.operator_mismatch import (
-    NOT_AS_DECLARED,
     OperatorMismatch,
 )
-from shrinkfx.findings.operators import format_fails_alone
+from shrinkfx.findings.operators import Operator, format_fails_alone
 from shrinkfx.findings.record import Explanation
 from shrinkfx.findings.values import WrongValue
 from shrinkfx.program.candidate import Candidate, Outputs
 from shrinkfx.program.listing.calls import cut_before
+from shrinkfx.program.listing.printed_program import InputOrWeight, PrintedProgram, Run
+from shrinkfx.program.listing.strides import row_major
+from shrinkfx.program.listing.tensor_specs import TensorSpec
 from shrinkfx.protocol.choices import CandidateForm, Probe, Subsystem
-from shrinkfx.protocol.operators import FakeMismatch
+from shrinkfx.protocol.operators import (
+    VALUE_DEPENDENCIES,
+    FakeMismatch,
+    Misbehavior,
+    OperatorFinding,
+)
+from shrinkfx.protocol.tasks import ExamineCandidate
+from shrinkfx.system import scratch
 
 logger = logging.getLogger(__name__)
 
@@ -213,9 +226,7 @@ def _blame_mismatch(found: Explanation, reduced: ReducedProgram) -> Explanation:
 
 
 def _add_mismatch(found: Explanation, mismatch: OperatorMismatch) -> Explanation:
-    prefix = f"{mismatch.operator} {NOT_AS_DECLARED}: "
-    others = [s for s in _describe_effect(found, mismatch) if not s.startswith(prefix)]
-    cause = (mismatch.sentence, *others[: SENTENCES - 1])
+    cause = (mismatch.sentence, *_describe_effect(found, mismatch)[: SENTENCES - 1])
     return replace(found, cause=cause, culprits=(mismatch.operator,))
 
 
@@ -289,10 +300,7 @@ def _with_decisions_about(
     """Find the decisions that the failure needs, in some parts of the compiler."""
     decisions = attempt("compiler decisions", lambda: find_decisions(reduced, parts))
     if decisions is not None:
-        wrong_size = bool(found.values and found.values.missized)
-        decisions = mark_only_shows(
-            decisions, found.culprits, found.operators, is_nobodys=wrong_size
-        )
+        decisions = mark_only_shows(decisions, found.culprits, found.operators)
     return replace(found, decisions=decisions)
 
 
@@ -361,3 +369,152 @@ def _before(candidate: Candidate, failed: Collection[str]) -> Candidate | None:
         return cut.returning(Outputs.SINKS)
     except InvalidEdit:
         return None
+
+
+# Check whether a program was compiled for the inputs on which it fails.
+#
+# AOTInductor assumes the sizes and strides of its inputs, and checks them only if
+# ``AOTI_RUNTIME_CHECK_INPUTS`` is set.
+
+_REJECTED = re.compile(r"input_handles\[(\d+)\]")
+
+
+def describe_rejected_input(reduced: ReducedProgram) -> str:
+    """Describe an input that the program was not compiled for, if it is the cause.
+
+    This runs the program once with input checks. If an input is rejected, a second run
+    uses that input as it was exported: with its strides, or all of it if its shape
+    differs.
+
+    Returns:
+        A sentence; '' if the program accepts its inputs, still fails with the exported
+        input, or fails only in some runs.
+    """
+    listing, target = reduced.candidate.listing, reduced.target
+    if listing is None or target.stage not in (Stage.RUN, Stage.COMPARE):
+        return ""
+    if reduced.rate < 1.0 or target.kind is Kind.CHECK_INPUTS:
+        return ""
+    if not any(_difference(each) for each in listing.inputs):
+        return ""
+    checked = reduced.ask(sanity=True)
+    found = classify_ending(checked).signature if checked is not None else None
+    rejected = _rejected(listing, found.text) if found is not None else None
+    if found is None or found.kind is not Kind.CHECK_INPUTS or rejected is None:
+        return ""
+    accepted = listing.with_given(_as_exported(rejected))
+    ending = replace(reduced, candidate=reduced.candidate.with_listing(accepted)).ask()
+    if ending is None or not classify_ending(ending).passed:
+        return ""
+    what = _difference(rejected)
+    return (
+        f"Input {rejected.name} has {what}. With AOTI_RUNTIME_CHECK_INPUTS=1, the "
+        f"compiled program rejects the input ({found.text}); with "
+        f"{_exported(rejected)}, it passes."
+    )
+
+
+def _rejected(listing: PrintedProgram, text: str) -> InputOrWeight | None:
+    """Return the input whose number the error names, if it differs from the example."""
+    found = _REJECTED.search(text)
+    number = int(found[1]) if found else len(listing.inputs)
+    named = listing.inputs[number : number + 1]
+    return next((each for each in named if _difference(each)), None)
+
+
+def _as_exported(entry: InputOrWeight) -> InputOrWeight:
+    """Return an input with the exported strides, or all of the exported input."""
+    example, failing = entry.recipe(), entry.recipe(Run.FAILING)
+    if failing.shape == example.shape:
+        example = replace(failing, stride=example.stride).filled(failing.fill)
+    return entry.with_recipe(Run.FAILING, example)
+
+
+def _difference(entry: InputOrWeight) -> str:
+    """Describe how an input differs from the input of the export."""
+    example, failing = entry.recipe(), entry.recipe(Run.FAILING)
+    if failing.shape != example.shape:
+        change = "shape", failing.shape, example.shape
+    elif _strides(failing) != _strides(example):
+        change = "strides", _strides(failing), _strides(example)
+    else:
+        return ""
+    return f"{change[0]} {[*change[1]]}, but was exported with {[*change[2]]}"
+
+
+def _exported(entry: InputOrWeight) -> str:
+    """Return which part of the exported input the passing run used."""
+    is_resized = entry.recipe(Run.FAILING).shape != entry.recipe().shape
+    return "the exported input" if is_resized else "the exported strides"
+
+
+def _strides(recipe: TensorSpec) -> tuple[int, ...]:
+    return recipe.stride or tuple(row_major(recipe.shape))
+
+
+# Find fake-kernel mismatches in the reduced program.
+#
+# One eager run checks its custom operators at the sizes of the reduced program, without
+# compiling. Findings of the input program are used for operators that this run does not
+# report.
+
+SECONDS = 10.0
+"""Time limit of the eager run."""
+
+_BLAMED = {Misbehavior.FAKE, Misbehavior.FIXES, *VALUE_DEPENDENCIES}
+
+
+def find_reduced_mismatches(
+    reduced: ReducedProgram, in_original: Mapping[str, FakeMismatch]
+) -> tuple[OperatorMismatch, ...]:
+    """Return the fake-kernel mismatches of the reduced program, in operator order.
+
+    Args:
+        in_original: mismatches in the input program, by operator node.
+
+    Returns:
+        Nothing for a failure in compilation, because no result exists then.
+    """
+    if reduced.target.stage is Stage.COMPILE:
+        return ()
+    operators = list_operators(reduced.candidate)
+    findings = _examined(reduced) if any(one.is_custom for one in operators) else ()
+    return tuple(_find_in_operators(operators, findings, in_original))
+
+
+def _find_in_operators(
+    operators: tuple[Operator, ...],
+    findings: tuple[OperatorFinding, ...],
+    in_original: Mapping[str, FakeMismatch],
+) -> Iterator[OperatorMismatch]:
+    for operator in operators:
+        matching = [one for one in findings if one.operator == operator.operator]
+        # Nodes of a re-exported program may have other names.
+        by_node = [one for one in matching if one.node == operator.name] or matching
+        if by_node:
+            one = by_node[0]
+            place = "" if one.place is None else f"[{one.place}]"
+            was = one.declared, one.made
+            facts = one.behavior_text, one.fake_kernel, False, place, *was
+            yield OperatorMismatch(operator, *facts, what=one.what)
+        elif operator.name in in_original:
+            mismatch = in_original[operator.name]
+            result = f" (result {mismatch.place})" if mismatch.place else ""
+            text = f"{mismatch.difference_text}{result}"
+            was = mismatch.declared, mismatch.made
+            yield OperatorMismatch(operator, text, "", True, mismatch.place, *was)
+
+
+def _examined(reduced: ReducedProgram) -> tuple[OperatorFinding, ...]:
+    share = reduced.budget.share()
+    if share < SECONDS:
+        return ()
+    client = reduced.client.with_clock_limit(share)
+    with scratch.make_scratch_folder("operators") as folder:
+        path = Path(folder) / "findings"
+        candidate = reduced.candidate.to_json()
+        with contextlib.suppress(BudgetExhausted):
+            client.ask(ExamineCandidate(candidate, str(path.resolve()), SECONDS))
+        rows = path.read_text().splitlines() if path.exists() else []
+    found = [OperatorFinding.from_line(row) for row in rows if row.endswith("}")]
+    return tuple(one for one in found if one.what in _BLAMED)

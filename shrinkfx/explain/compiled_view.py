@@ -6,25 +6,23 @@ real layout of an argument with its declared layout.
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Set
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from shrinkfx.explain.operators import list_operators
+from shrinkfx.explain.reduced_program import find_dependencies, list_operators
 from shrinkfx.failure.readers.generated import Code
 from shrinkfx.findings.chain import Layout, Limit, SizeSymbol
-from shrinkfx.findings.operator_mismatch import NOT_AS_DECLARED
+from shrinkfx.findings.code import CodeLine, find_quoted_lines
 from shrinkfx.findings.operators import Operator
+from shrinkfx.findings.record import Explanation
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.program.sizes import evaluate, names_in
 from shrinkfx.program.skeleton import Role, Skeleton
 from shrinkfx.program.subgraphs import graph_of
 from shrinkfx.protocol.compiled_program_view import (
     Anatomy,
     Carrier,
-    EagerLayout,
     GivenInput,
     KernelLaunch,
     KernelText,
@@ -90,61 +88,6 @@ class KernelLog:
 
 def _numbers(pairs: dict[str, str]) -> dict[str, int]:
     return {n: int(v) for n, v in pairs.items() if re.fullmatch(r"-?\d+", v)}
-
-
-def real_layout(recorded: Anatomy, buffer: MadeBuffer) -> EagerLayout | None:
-    """Return the real layout of a buffer that an operator returns, as in eager.
-
-    Other buffers are allocated as declared, so they have no entry.
-    """
-    found = (real for real in recorded.real if real.node == buffer.result)
-    return next(found, None) if buffer.handed else None
-
-
-def read_beyond(recorded: Anatomy, name: str) -> str:
-    """Describe how far beyond its end a buffer is read; '' if it is not."""
-    buffer = next((b for b in recorded.buffers if b.name == name), None)
-    real = real_layout(recorded, buffer) if buffer else None
-    if real is None or real.nbytes >= real.declared:
-        return ""
-    return f"which has {real.nbytes:,} bytes but is read as {real.declared:,}"
-
-
-def describe_oversized(recorded: Anatomy, argument: Layout) -> str:
-    """Describe a declared layout that is larger than the real one; '' if it is not."""
-    if not argument.real_shape:
-        return ""
-    sizes = {s.name: s.value for s in recorded.symbols if s.value is not None}
-    shape = _evaluate_all(argument.shape, sizes)
-    if shape is None:
-        return ""
-    stride = _evaluate_all(argument.stride, sizes)
-    real, strides = argument.real_shape, argument.real_stride
-    fewer = math.prod(real) < math.prod(shape)
-    shorter = bool(stride) and _extent(real, strides) < _extent(shape, stride or ())
-    if not fewer and not shorter:
-        return ""
-    label = f"{argument.role.capitalize()} {argument.name}"
-    if [*real] == shape:
-        declared = ", ".join(argument.stride)
-        return f"{label} is declared with strides [{declared}] but has {[*strides]}."
-    declared = ", ".join(argument.shape)
-    return f"{label} is declared with shape [{declared}] but has {[*real]}."
-
-
-def _evaluate_all(texts: Sequence[str], sizes: Mapping[str, int]) -> list[int] | None:
-    """Evaluate sizes; return None if one is unknown."""
-    if not all(names_in(text) <= sizes.keys() for text in texts):
-        return None
-    return [evaluate(text, sizes) for text in texts]
-
-
-def _extent(shape: Sequence[int], stride: Sequence[int]) -> int:
-    """Return the number of elements from the first to the last one in memory."""
-    if not all(shape):
-        return 0
-    pairs = zip(shape, stride, strict=True)
-    return 1 + sum((size - 1) * step for size, step in pairs)
 
 
 _WORD = re.compile(r"[A-Za-z_]\w*")
@@ -230,19 +173,6 @@ class CompiledView:
         place = places[(times - 1) % len(places)]
         return place, self.recorded.launches[place]
 
-    def call(self) -> int:
-        """Return the number of the program's failing call, from 1; 0 if unknown.
-
-        C++ kernels report their launches, and each call launches a kernel equally
-        often.
-        """
-        log = self.kernel_log
-        if log.cut or not log.launches:
-            return 0
-        each = sum(launch.kernel == log.last for launch in self.recorded.launches)
-        times = sum(kernel == log.last for kernel, _ in log.launches)
-        return (times - 1) // each + 1 if each and times else 0
-
     def map_arguments(self, launch: KernelLaunch, code: Code) -> dict[str, str]:
         """Map a kernel's parameters to the arguments in the wrapper code."""
         return dict(zip(code.parameters(), launch.arguments, strict=False))
@@ -278,34 +208,18 @@ class CompiledView:
             return ()
         return tuple(o for operators in by_name.values() for o in operators)
 
-    def find_mismatch(self, among: Set[str] | None) -> tuple[Operator, str] | None:
-        """Return an operator with a fake-kernel mismatch, and a sentence about it.
-
-        Args:
-            among: the names of the operators to consider; None for all.
-        """
-        for mismatch in self.recorded.untrue:
-            for operator in self.operators([mismatch.within]):
-                if among is None or mismatch.within in among:
-                    sentence = f"{operator} {NOT_AS_DECLARED}: {mismatch.text}."
-                    return operator, sentence
-        return None
-
     def layout(self, name: str) -> Layout | None:
         """Return the layout of an input or a buffer by its name in the wrapper code."""
         if (entry := self.input(name)) is not None:
             return self.layout_of(entry)
         if (buffer := self.buffer(name)) is None:
             return None
-        real = real_layout(self.recorded, buffer)
         return Layout(
             name=name,
             role="buffer",
             shape=buffer.shape,
             stride=buffer.stride,
             dtype=buffer.dtype,
-            real_shape=real.shape if real else (),
-            real_stride=real.stride if real else (),
             made_by=self.result(name) or self.computed(name),
             made_in=self.writer(name),
         )
@@ -327,17 +241,7 @@ class CompiledView:
             real_shape=entry.real_shape,
             real_stride=entry.real_stride,
             made_by=made_by,
-            state=self._state(entry.name),
         )
-
-    def _state(self, name: str) -> str:
-        """Return the values that earlier calls have written into a buffer, in words."""
-        for state in self.recorded.states:
-            if state.input == name:
-                by = ", ".join(map(str, self.operators([state.written])))
-                span = f"{state.least}..{state.most} in eager before call {state.call}"
-                return f"{span}, written by {by} in the calls before" if by else span
-        return ""
 
     def result(self, buffer: str) -> tuple[Operator, ...]:
         """Return the operator whose result a buffer is; none for intermediates."""
@@ -460,3 +364,72 @@ def operators_within(
         Operator(n.name, n.target, n.source or outer.source, n.scope or outer.scope)
         for n in called
     )
+
+
+# Quote lines of generated code, and find the operators they were generated for.
+
+
+def quote_lines(code: Code, line: int) -> tuple[CodeLine, ...]:
+    """Quote the lines around one, numbered from the kernel's first line."""
+    head = code.head()
+    return tuple(
+        CodeLine(number - head + 1, code.lines[number], number == line)
+        for number in code.around(line)
+    )
+
+
+def renumber_quotes(found: Explanation, files: Mapping[str, str]) -> Explanation:
+    """Renumber quoted lines as in the published files, and add the files' names.
+
+    Args:
+        files: the text of generated code, by path in the run's folder.
+    """
+    chain, stop, cause = found.chain, found.compile_error, found.cause
+    if chain is not None and (
+        placed := find_quoted_lines(chain.code, chain.kernel, files)
+    ):
+        chain = replace(chain, file=placed[0], code=placed[1])
+    if stop is not None and (
+        placed := find_quoted_lines(stop.code, stop.kernel, files)
+    ):
+        quoted = replace(stop, file=placed[0], code=placed[1])
+        new = dict(zip(stop.cause, quoted.cause, strict=True))
+        stop, cause = quoted, tuple(new.get(text, text) for text in cause)
+    return replace(found, chain=chain, compile_error=stop, cause=cause)
+
+
+def find_line_operators(
+    view: CompiledView, kernel: KernelText, code: Code, line: int
+) -> tuple[Operator, ...]:
+    """Return the operators that a line was generated for; empty if it is not tracked.
+
+    Args:
+        kernel: the kernel as Inductor generated it.
+        code: its text, or the text as it was run.
+    """
+    check = next((check for check in code.checks() if check.line == line), None)
+    if check is not None:
+        message = f'bounds: {check.text}"'
+        checks = [o for o in kernel.origins if not o.variable]
+        found = [o for o in checks if message in o.expression]
+    elif (at := code.statement(line)) is not None:
+        pair = at.name, at.expression
+        found = [o for o in kernel.origins if (o.variable, o.expression) == pair]
+    else:
+        found = []
+    return view.find_operators_for(kernel, found[0].nodes) if found else ()
+
+
+def with_views(
+    view: CompiledView, fused: tuple[Operator, ...], by: tuple[Operator, ...]
+) -> tuple[Operator, ...]:
+    """Add the views that an operator reads through: they determine its addresses."""
+    read = {n for o in by for n in find_dependencies(view.candidate, [o.name])}
+    views = [
+        alias
+        for alias in fused
+        if alias.name in read and alias not in by
+        if view.skeleton.node(alias.name).storage is not None
+        if alias.name not in view.candidate.replace
+    ]
+    return (*views, *by)

@@ -11,8 +11,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from shrinkfx.explain.operators import find_last_operators, select_operators
-from shrinkfx.explain.reduced_program import ReducedProgram
+from shrinkfx.explain.reduced_program import (
+    ReducedProgram,
+    find_last_operators,
+    select_operators,
+)
 from shrinkfx.failure.blame import Evidence, group_ties, rank_suspects
 from shrinkfx.failure.launches import ended_inside_launch, find_reached_launch, is_call
 from shrinkfx.failure.readers.compilers import (
@@ -123,14 +126,12 @@ def _of_compiler(reduced: ReducedProgram, ending: Ending, traces: Traces) -> Sto
     nodes = [node for launch in launches for node in launch.nodes]
     culprits = select_operators(reduced.candidate, nodes)
     culprits = culprits or _select_suspects(reduced, ending, traces)
-    is_custom = traces.is_own and not kernel
     # The node that PyTorch says was being processed.
-    at_work = () if kernel or traces.is_own else traces.raised_at[:1]
+    at_work = () if kernel else traces.raised_at[:1]
     return StopPoint(
-        culprits=() if is_custom else culprits,
+        culprits=culprits,
         calls=traces.at_work if not kernel else "",
         comes_of=select_operators(reduced.candidate, [n for at in at_work for n in at]),
-        is_own=is_custom,
         doing=doing,
         place="" if complaint else find_innermost_function(raised.frames),
         message=complaint.text if complaint else _extract_first_line(raised.type, text),

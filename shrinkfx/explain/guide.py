@@ -6,15 +6,12 @@ Flags that only act at run time use one package, which is compiled once.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Set
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Any
 
-from shrinkfx.check.oracle import CheckClient
-from shrinkfx.explain.artifacts import publish
-from shrinkfx.explain.feeding import find_feeding_kernels, find_reused_buffers
-from shrinkfx.explain.original import NOT_REQUESTED, OriginalKernels
+from shrinkfx.explain.artifacts import NOT_REQUESTED, OriginalKernels, publish
 from shrinkfx.explain.reduced_program import ReducedProgram
 from shrinkfx.failure.classify import classify_ending
 from shrinkfx.failure.signature import Stage
@@ -23,8 +20,6 @@ from shrinkfx.protocol.answers import Ending, Ready
 from shrinkfx.protocol.choices import Backend, InductorOptions
 from shrinkfx.protocol.files import ArtifactFile, Traces
 from shrinkfx.system import scratch
-
-T = TypeVar("T")
 
 CHECK_INPUTS = "AOTI_RUNTIME_CHECK_INPUTS"
 STACK_TRACES = "TORCH_SHOW_CPP_STACKTRACES"
@@ -36,17 +31,6 @@ NO_CACHING, BLOCKING = "PYTORCH_NO_CUDA_MEMORY_CACHING", "CUDA_LAUNCH_BLOCKING"
 _NAMES = "aot_inductor.debug_intermediate_value_printer"
 _FILTERED = "aot_inductor.filtered_kernel_names"
 
-_NO_MEANING = "has no meaning on the interpreter: {}"
-_ON_INTERPRETER: Mapping[str, str] = {
-    f"{STACK_TRACES}=1": "no C++ code of the program runs",
-    f"{NO_CACHING}=1": "each tensor has its own memory, which ends with the tensor",
-    f"{BLOCKING}=1": "a launch is over before the next line runs",
-    f"{PRINTER}=3": "Python code prints no names; each finding names its kernel",
-}
-_ON_CPU: Mapping[str, str] = {
-    NO_CACHING: "the flag is for CUDA's allocator, and the program runs on the CPU",
-    BLOCKING: "the flag is for CUDA launches, and the program runs on the CPU",
-}
 _FRAME = re.compile(r"^frame #\d+: (?!c10::|torch::|AOTI|<unknown|_)(\S+) \+")
 _RAISED = re.compile(r"^Exception raised from .*? at \S*?([^/\s]+:\d+)")
 _ASSERTED = re.compile(r"^\s*(assert not .*)$")
@@ -56,6 +40,61 @@ _NO_KERNEL = (
     f"{ArtifactFile.KERNEL}: available on the interpreter only: --backend interpreter"
 )
 _BEFORE_IT_RUNS = (Stage.START, Stage.REBUILD, Stage.EAGER, Stage.COMPILE)
+
+
+@dataclass(frozen=True)
+class Flag:
+    """A flag of the guide.
+
+    Attributes:
+        name: the variable that a user sets.
+        value: its value.
+        inductor: the options of Inductor that the variable sets; empty if it only acts
+            at run time.
+        output: patterns of the output lines that it adds.
+        no_interpreter: why it has no meaning on the interpreter, or ''.
+        for_cuda: what of CUDA it is for; '' if it acts on the CPU too.
+    """
+
+    name: str
+    value: str = "1"
+    inductor: InductorOptions = field(default_factory=dict)
+    output: tuple[re.Pattern[str], ...] = ()
+    no_interpreter: str = ""
+    for_cuda: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.name}={self.value}"
+
+
+FLAGS = (
+    Flag(CHECK_INPUTS, output=(_INPUTS,)),
+    Flag(
+        STACK_TRACES,
+        output=(_RAISED, _FRAME),
+        no_interpreter="no C++ code of the program runs",
+    ),
+    Flag(
+        NO_CACHING,
+        no_interpreter="each tensor has its own memory, which ends with the tensor",
+        for_cuda="CUDA's allocator",
+    ),
+    Flag(
+        BLOCKING,
+        no_interpreter="a launch is over before the next line runs",
+        for_cuda="CUDA launches",
+    ),
+    Flag(NAN_ASSERTS, inductor={"nan_asserts": True}, output=(_INPUTS, _ASSERTED)),
+    Flag(
+        PRINTER,
+        "3",
+        inductor={_NAMES: "3"},
+        no_interpreter="Python code prints no names; each finding names its kernel",
+    ),
+)
+"""The flags in the order of their rows; another one, for the kernels, follows."""
+
+_CUDA_FLAGS = [flag.name for flag in FLAGS if flag.for_cuda]
 
 
 def run_guide(
@@ -73,8 +112,7 @@ def run_guide(
         original: kernels of the input program, which are published too.
     """
     with scratch.make_scratch_folder("guide") as home:
-        runner = _Asking(reduced, Path(home), failing_kernels)
-        guide = runner.guide()
+        guide = _Runner(reduced, Path(home), failing_kernels).run()
         if folder is not None:
             remaining_s = reduced.budget.share()
             place = Path(home) / "left" / ArtifactFile.ORIGINAL
@@ -94,134 +132,132 @@ def _add_original(original: OriginalKernels, found: Guide, home: Path) -> Guide:
 
 
 @dataclass
-class _Asking:
+class _Runner:
     """The runs of one guide.
 
     Attributes:
         home: a folder for the package, and for files of child processes.
         rows: the results so far.
+        why_not: why no flag is tried, or ''.
     """
 
     reduced: ReducedProgram
     home: Path
     kernels: tuple[str, ...]
     rows: list[Row] = field(default_factory=list)
+    why_not: str = ""
 
-    @property
-    def _client(self) -> CheckClient:
-        return self.reduced.client
+    def __post_init__(self) -> None:
+        ready = getattr(self.reduced.client.server, "ready", None)
+        self._ready = ready if isinstance(ready, Ready) else Ready()
+        self._on_interpreter = self._ready.backend == Backend.INTERPRETER
+        # The interpreter compiles no package.
+        self._package = None if self._on_interpreter else str(self.home / "model.pt2")
 
-    @property
-    def _ready(self) -> Ready:
-        ready = getattr(self._client.server, "ready", None)
-        return ready if isinstance(ready, Ready) else Ready()
-
-    @property
-    def _on_interpreter(self) -> bool:
-        return self._ready.backend == Backend.INTERPRETER
-
-    @property
-    def _package(self) -> str | None:
-        """The path of the compiled package; None on the interpreter."""
-        return None if self._on_interpreter else str(self.home / "model.pt2")
-
-    def guide(self) -> Guide:
+    def run(self) -> Guide:
         self.reduced.note("explain: running the debugging guide's flags")
-        plain = self._ask(
+        evidence = self.home / "evidence.json"
+        ending = self._try(
             "",
-            self._client.with_options(
-                package=self._package,
-                evidence=str(self.home / "evidence.json"),
-                leave=str(self.home / "left"),
-                kernels=self.kernels,
-            ),
+            package=self._package,
+            evidence=str(evidence),
+            leave=str(self.home / "left"),
+            kernels=self.kernels,
         )
-        stops = plain is not None and Stage(plain.stage) in _BEFORE_IT_RUNS
-        why = "the program fails before it runs" if stops else ""
-        for flag in (CHECK_INPUTS, STACK_TRACES, NO_CACHING, BLOCKING):
-            self._at_run_time(flag, why)
-        asserting = self._with_inductor({"nan_asserts": True})
-        self._ask(f"{NAN_ASSERTS}=1", asserting, why)
-        names = self._ask(f"{PRINTER}=3", self._with_inductor({_NAMES: "3"}), why)
-        launches = parse_launches(names.log) if names else []
+        if ending is not None and Stage(ending.stage) in _BEFORE_IT_RUNS:
+            self.why_not = "the program fails before it runs"
+        for flag in FLAGS:
+            ending = self._try_flag(flag)
+        # The last flag prints the names of the kernels.
+        launches = parse_launches(ending.log) if ending else []
         order = [kernel for when, kernel in launches if when == "before"]
         last = order[-1] if order else ""
         if last:
             line = f"launch {len(order)}, the last one: {last}"
             self.rows[-1] = replace(self.rows[-1], output=(line,))
-        values = self._values((*self.kernels, last)[0], {*order, *self._tracked()}, why)
+        traces = Traces()
+        if evidence.exists():
+            traces = Traces.from_line(evidence.read_text())
+        launched = {*order, *(launch.kernel for launch in traces.launches)}
+        values = self._read_values((*self.kernels, last)[0], launched)
         left_out = (_NO_KERNEL,) * (self._ready.for_cuda and not self._on_interpreter)
         return Guide(tuple(self.rows), last, values, left_out=left_out)
 
-    def _values(self, target: str, launches: Set[str], why: str) -> tuple[Value, ...]:
-        """Read the inputs of the culprit kernel and of the kernels that feed it."""
-        feeding_it = self._first(lambda c: find_feeding_kernels(c, launches, target))
-        kernels = (*(feeding_it or ()), target) if target else ()
-        printed = self._filtered(kernels, why)
+    def _try_flag(self, flag: Flag) -> Ending | None:
+        why = self.why_not
+        if not why and flag.for_cuda and not self._ready.for_cuda:
+            why = f"the flag is for {flag.for_cuda}, and the program runs on the CPU"
+        if flag.no_interpreter and self._on_interpreter:
+            why = f"has no meaning on the interpreter: {flag.no_interpreter}"
+        if flag.inductor:
+            inductor = {**self.reduced.client.options.inductor, **flag.inductor}
+            return self._try(str(flag), why, flag.output, inductor=inductor)
+        # Every check of a CUDA program sets both flags for CUDA; here only one is set.
+        unset = dict.fromkeys(_CUDA_FLAGS, "") if flag.for_cuda else {}
+        environment = {**unset, flag.name: flag.value}
+        return self._try(
+            str(flag), why, flag.output, environment, package=self._package
+        )
+
+    def _read_values(self, target: str, launched: Set[str]) -> tuple[Value, ...]:
+        """Print the inputs of the culprit kernel and of the kernels that feed it."""
+        sources = sorted((self.home / "left" / ArtifactFile.SOURCES).glob("*wrapper.*"))
+        wrappers = [path.read_text(errors="replace") for path in sources]
+        feeding = (find_feeding_kernels(text, launched, target) for text in wrappers)
+        kernels = (*next(filter(None, feeding), ()), target) if target else ()
+        names = ",".join(kernels)
+        printed = self._try(
+            f'{PRINTER}=2 {FILTER}="{names}"' if kernels else f"{PRINTER}=2",
+            self.why_not or ("" if kernels else "the failing kernel is not known"),
+            inductor={
+                **self.reduced.client.options.inductor,
+                _NAMES: "2",
+                _FILTERED: names,
+            },
+            leave=str(self.home / "printed"),
+            kernels=kernels,
+        )
         if printed is None:
             return ()
 
-        def known(kernel: str) -> Set[str]:
-            found = self._first(lambda c: find_reused_buffers(c, launches, kernel))
-            return found or frozenset()
+        def reused(kernel: str) -> Set[str]:
+            found = (find_reused_buffers(text, launched, kernel) for text in wrappers)
+            return next(filter(None, found), frozenset())
 
-        return tuple(list_kernel_inputs(printed.log, known))
+        return tuple(list_kernel_inputs(printed.log, reused))
 
-    def _at_run_time(self, flag: str, why: str) -> None:
-        # Every check of a CUDA program sets both flags; here only one is set.
-        cuda = {NO_CACHING: "", BLOCKING: ""} if flag in _ON_CPU else {}
-        if cuda and not self._ready.for_cuda:
-            why = why or _ON_CPU[flag]
-        environment = {**self._client.options.environment, **cuda, flag: "1"}
-        client = self._client.with_options(
-            package=self._package, environment=environment
-        )
-        self._ask(f"{flag}=1", client, why)
+    def _try(
+        self,
+        flag: str,
+        why: str = "",
+        wanted: Sequence[re.Pattern[str]] = (),
+        environment: Mapping[str, str] | None = None,
+        **changes: Any,  # noqa: ANN401 - fields of the options
+    ) -> Ending | None:
+        """Run with a flag, and append a row.
 
-    def _with_inductor(self, more: InductorOptions) -> CheckClient:
-        return self._client.with_options(
-            inductor={**self._client.options.inductor, **more}
-        )
-
-    def _filtered(self, kernels: tuple[str, ...], why: str) -> Ending | None:
-        """Print the arguments of some kernels."""
-        flag = f"{PRINTER}=2"
-        if kernels:
-            flag += f' {FILTER}="{",".join(kernels)}"'
-        else:
-            why = why or "the failing kernel is not known"
-        client = self._with_inductor({_NAMES: "2", _FILTERED: ",".join(kernels)})
-        folder = str(self.home / "printed")
-        return self._ask(flag, client.with_options(leave=folder, kernels=kernels), why)
-
-    def _tracked(self) -> list[str]:
-        """Return the kernels that Inductor itself has recorded."""
-        path = self.home / "evidence.json"
-        traces = Traces.from_line(path.read_text()) if path.exists() else Traces()
-        return [launch.kernel for launch in traces.launches]
-
-    def _first(self, read: Callable[[str], T]) -> T | None:
-        """Apply ``read`` to the wrapper sources; return the first nonempty result."""
-        sources = sorted((self.home / "left" / ArtifactFile.SOURCES).glob("*wrapper.*"))
-        codes = (path.read_text(errors="replace") for path in sources)
-        return next(filter(None, map(read, codes)), None)
-
-    def _ask(self, flag: str, client: CheckClient, why: str = "") -> Ending | None:
-        """Run with a flag, and append a row."""
-        if self._on_interpreter and flag in _ON_INTERPRETER:
-            why = _NO_MEANING.format(_ON_INTERPRETER[flag])
+        Args:
+            flag: the flag as a user types it.
+            why: why it is not tried, or ''.
+            wanted: patterns of relevant output lines.
+        """
         command = " ".join(filter(None, [flag, "python repro.py"]))
-        row, ending = Row(flag, command, Outcome.NOT_ASKED, why=why), None
-        if not why:
+        row, ending = Row(flag, command, Outcome.NOT_ASKED), None
+        if why:
+            row = replace(row, why=why)
+        else:
             # One flag at a time: sanity sets two, and the user's shell may set both.
-            env = {CHECK_INPUTS: "", STACK_TRACES: "", **client.options.environment}
-            program = self.reduced.with_client(client)
-            ending = program.ask(sanity=False, environment=env)
-            row = self._row(row, ending)
+            unset = {CHECK_INPUTS: "", STACK_TRACES: ""}
+            users = self.reduced.client.options.environment
+            env = {**unset, **users, **(environment or {})}
+            ending = self.reduced.ask(sanity=False, environment=env, **changes)
+            row = self._row(row, ending, wanted)
         self.rows.append(row)
         return ending
 
-    def _row(self, row: Row, ending: Ending | None) -> Row:
+    def _row(
+        self, row: Row, ending: Ending | None, wanted: Sequence[re.Pattern[str]]
+    ) -> Row:
         if ending is None:
             return replace(row, why="not enough time left")
         result = classify_ending(ending)
@@ -233,19 +269,16 @@ class _Asking:
             return replace(row, outcome=Outcome.PASSES)
         outcome = Outcome.SAME if self.reduced.fails(ending) else Outcome.OTHER
         failure = str(result.signature)
-        output = _list_relevant_lines(row.flag, ending)[:_SHOWN]
+        output = _list_relevant_lines(wanted, ending)[:_SHOWN]
         return replace(row, outcome=outcome, failure=failure, output=output)
 
 
-def _list_relevant_lines(flag: str, ending: Ending) -> tuple[str, ...]:
+def _list_relevant_lines(
+    wanted: Sequence[re.Pattern[str]], ending: Ending
+) -> tuple[str, ...]:
     """Return the output lines that a flag produced."""
     raised = ending.raised
     text = f"{raised.message}\n{ending.log}" if raised else ending.log
-    wanted = {
-        CHECK_INPUTS: (_INPUTS,),
-        STACK_TRACES: (_RAISED, _FRAME),
-        NAN_ASSERTS: (_INPUTS, _ASSERTED),
-    }.get(flag.partition("=")[0], ())
     matches = (p.search(line) for line in text.splitlines() for p in wanted)
     return tuple(dict.fromkeys(_in_words(match) for match in matches if match))
 
@@ -271,7 +304,7 @@ _HEADER = re.compile(
     re.MULTILINE,
 )
 _FACT = re.compile(r"^([A-Z][a-z]+(?: [a-z]+)*): +(.*?) *$", re.MULTILINE)
-_BUFFER = "buf"
+_BUFFER_NAME = "buf"
 _DTYPES = {
     "BFloat16": "bfloat16",
     "Half": "float16",
@@ -361,10 +394,67 @@ def list_kernel_inputs(
 
 def _is_given(value: Value, written: Set[str]) -> bool:
     is_literal = value.argument == value.number
-    is_known = value.argument in written or not value.argument.startswith(_BUFFER)
+    is_known = value.argument in written or not value.argument.startswith(_BUFFER_NAME)
     return is_known and not is_literal
 
 
 def parse_launches(text: str) -> list[tuple[str, str]]:
     """Return the order of launches: ``("before", "cpp_fused_add_0")``."""
     return [(found[1], found[2]) for found in _LAUNCH.finditer(text)]
+
+
+# Find which kernels produce the inputs of another one, from the wrapper code.
+
+_CALL = re.compile(
+    r"^\s*(?:AOTI_TORCH_ERROR_CODE_CHECK\(|call_|\w+ = )?([\w.]+)\((.*)$"
+)
+_BUFFER = re.compile(r"\b(buf\d+)(?:_handle)?\b")
+_RUN, _EXTERN = ".run", "extern_kernels."
+
+
+def find_feeding_kernels(
+    wrapper: str, kernels: Collection[str], target: str
+) -> tuple[str, ...]:
+    """Return the kernels that produced a buffer of ``target``: the first users of each.
+
+    Inductor writes a buffer only once, because reused memory gets another name.
+
+    Args:
+        wrapper: AOTInductor's C++ code, or Inductor's Python code.
+        kernels: the names of the kernels that it launches, as far as they are known.
+    """
+    *before, (_, wanted) = _until(wrapper, kernels, target) or [("", frozenset())]
+    found: list[str] = []
+    for kernel, buffers in before:
+        if buffers & wanted:
+            wanted = wanted - buffers
+            found.append(kernel)
+    return tuple(kernel for kernel in dict.fromkeys(found) if kernel != target)
+
+
+def find_reused_buffers(
+    wrapper: str, kernels: Collection[str], kernel: str
+) -> frozenset[str]:
+    """Return the buffers of a kernel that an earlier one used: they are no results."""
+    *before, (_, used) = _until(wrapper, kernels, kernel) or [("", frozenset())]
+    return used & frozenset().union(*(buffers for _, buffers in before))
+
+
+def _until(
+    wrapper: str, kernels: Collection[str], kernel: str
+) -> list[tuple[str, frozenset[str]]]:
+    """Return the launches with their buffers, up to the last launch of a kernel."""
+    launches = list(_launches(wrapper, kernels))
+    places = [n for n, (name, _) in enumerate(launches) if name == kernel]
+    return launches[: places[-1] + 1] if places else []
+
+
+def _launches(
+    wrapper: str, kernels: Collection[str]
+) -> Iterator[tuple[str, frozenset[str]]]:
+    for line in wrapper.splitlines():
+        if called := _CALL.match(line):
+            name = called[1].removesuffix(_RUN)
+            known = name in kernels or name.startswith(_EXTERN)
+            if known or called[1].endswith(_RUN):
+                yield name, frozenset(_BUFFER.findall(line))

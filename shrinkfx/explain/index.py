@@ -6,9 +6,12 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from shrinkfx.explain.compiled_view import CompiledView, read_beyond
-from shrinkfx.explain.lines import find_line_operators, quote_lines
-from shrinkfx.explain.operators import find_dependencies
+from shrinkfx.explain.compiled_view import (
+    CompiledView,
+    find_line_operators,
+    quote_lines,
+)
+from shrinkfx.explain.reduced_program import find_dependencies
 from shrinkfx.failure.readers.generated import COPY, Assignment, Code, IndexCheck
 from shrinkfx.findings.chain import (
     Chain,
@@ -18,7 +21,7 @@ from shrinkfx.findings.chain import (
     Step,
 )
 from shrinkfx.findings.operators import Operator
-from shrinkfx.protocol.compiled_program_view import GivenInput, KernelText
+from shrinkfx.protocol.compiled_program_view import KernelText
 
 _MESSAGE = re.compile(r"index out of bounds: ([^\n\"\[]+)")
 
@@ -72,10 +75,6 @@ def index_chain(view: CompiledView, text: str, eager_fails: bool) -> Chain:
     indexed = _indexed(view, rejected, history, passed)
     culprits, evidence = find_culprits(view, chain, checked_by)
     sentences = _describe_index(view, chain, checked_by, indexed)
-    layouts = filter(None, (indexed, *(step.reads for step in steps)))
-    makers = {maker.name for layout in layouts for maker in layout.made_by}
-    if mismatch := view.find_mismatch(makers):
-        culprits, evidence, sentences = (mismatch[0],), "", (mismatch[1], *sentences)
     return replace(
         chain,
         culprits=culprits,
@@ -180,14 +179,6 @@ def _inputs(
     return tuple(named.values())
 
 
-def _describe_content(view: CompiledView, read: Layout, value: int | None) -> str:
-    """Describe the value in a tensor, or that code reads beyond the tensor's end."""
-    if beyond := read_beyond(view.recorded, read.name):
-        found = "" if value is None else f", where {value} was found"
-        return f", {beyond}{found}: the memory after its end varies between runs"
-    return "" if value is None else f", which holds {value}"
-
-
 def _describe_index(
     view: CompiledView,
     chain: Chain,
@@ -205,7 +196,7 @@ def _describe_index(
     bounds = f"Index {value} is out of bounds for size {size}"
     first = f"{bounds}{where}{of}, in kernel {chain.kernel}."
     made = [
-        f"{step.reads}{_describe_content(view, step.reads, step.value)}"
+        f"{step.reads}" + ("" if step.value is None else f", which holds {step.value}")
         for step in chain.steps
         if step.reads is not None
     ]
@@ -227,8 +218,6 @@ def find_culprits(
     """
     if chain.eager_fails:
         return checked_by, _given(chain)
-    if (state := _wrong_state(view, chain)) is not None:
-        return state
     user = checked_by[0] if len(checked_by) == 1 else None
     first = _first_out_of_range(view, chain, user)
     if first is not None:
@@ -261,32 +250,6 @@ def find_culprits(
     makers = [o for r in read for o in (*view.computed(r.name), *r.made_by)]
     makers += [o for step in chain.steps for o in step.operators]
     return tuple(dict.fromkeys([*makers, *checked_by])), ""
-
-
-def _wrong_state(
-    view: CompiledView, chain: Chain
-) -> tuple[tuple[Operator, ...], str] | None:
-    """Find an earlier call that wrote a value into a buffer that eager never writes."""
-    states = {state.input: state for state in view.recorded.states}
-    for step in chain.steps:
-        entry = next((i for i in view.recorded.inputs if _is_read(step, i)), None)
-        state = states.get(entry.name) if entry else None
-        if entry is None or state is None or step.value is None:
-            continue
-        if float(state.least) <= step.value <= float(state.most):
-            continue
-        writers = view.operators([state.written])
-        before = [o for writer in writers for o in _left_before(view, writer)]
-        return (*before, *writers), (
-            f"In eager, {entry.role} {entry.target} holds {state.least}..{state.most} "
-            f"before call {state.call}; in compiled code it holds {step.value}: an "
-            "earlier call wrote a wrong value."
-        )
-    return None
-
-
-def _is_read(step: Step, entry: GivenInput) -> bool:
-    return step.reads is not None and step.reads.name == entry.target
 
 
 def _left_before(view: CompiledView, operator: Operator) -> tuple[Operator, ...]:

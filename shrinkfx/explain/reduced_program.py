@@ -1,25 +1,30 @@
-"""The reduced program, and instrumented runs of it."""
+"""The reduced program: operators, instrumented runs, and runs with other options."""
 
 from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from shrinkfx.check.allowance import UNLIMITED, Allowance
-from shrinkfx.check.oracle import CheckClient
+from shrinkfx.check.oracle import CheckClient, make_oracle
 from shrinkfx.errors import BudgetExhausted
 from shrinkfx.failure.classify import classify_ending
-from shrinkfx.failure.signature import Signature
+from shrinkfx.failure.signature import Signature, Stage
+from shrinkfx.failure.verdict import Outcome
+from shrinkfx.findings.operators import Operator
 from shrinkfx.program.candidate import Candidate
+from shrinkfx.program.listing.redirects import ancestors
+from shrinkfx.program.walks import reached
 from shrinkfx.protocol.answers import Ending
-from shrinkfx.protocol.choices import CandidateForm
+from shrinkfx.protocol.choices import Build, CandidateForm, InductorOptions
+from shrinkfx.protocol.descriptions import Settings
 from shrinkfx.protocol.fields import with_fields_of
 from shrinkfx.protocol.requests import CheckOptions
-from shrinkfx.protocol.tasks import CheckCandidate
+from shrinkfx.protocol.tasks import CheckCandidate, ReadSettings
 
 _MISSED = 0.05
 """Accepted probability that a flaky failure does not show in any of the tries."""
@@ -123,3 +128,123 @@ class ReducedProgram:
     def with_client(self, client: CheckClient) -> ReducedProgram:
         """Return a copy with another client."""
         return replace(self, client=client)
+
+
+# The operators of the reduced program, and their dependencies.
+
+
+def list_operators(candidate: Candidate) -> tuple[Operator, ...]:
+    """Return the operators of a candidate, in program order.
+
+    A replacement operator has no line of the model.
+    """
+    found = []
+    for name in candidate.operators:
+        node = candidate.skeleton.node(name)
+        is_original = name not in candidate.replace
+        place = (node.source, node.scope) if is_original else ("", "")
+        found.append(Operator(name, candidate.target(name), *place))
+    return tuple(found)
+
+
+def find_last_operators(
+    candidate: Candidate, names: Collection[str]
+) -> tuple[Operator, ...]:
+    """Return those of some operators that no other one of them depends on."""
+    among = select_operators(candidate, names)
+    feeding = find_dependencies(candidate, [one.name for one in among])
+    return tuple(one for one in among if one.name not in feeding)
+
+
+def find_dependencies(candidate: Candidate, names: Collection[str]) -> frozenset[str]:
+    """Return the operators that some depend on, not across values that were cut."""
+    if candidate.listing is not None:
+        main = candidate.listing.main
+        if {line.name for line in main.statements}.issuperset(names):
+            dependencies = [
+                ancestors(main, frozenset({name})) - {name} for name in names
+            ]
+            return candidate.keep.intersection(frozenset[str]().union(*dependencies))
+    remaining = [name for name in names if name in candidate.keep]
+    makers = {maker for name in remaining for maker in candidate.producers(name)}
+    return frozenset(reached(makers, candidate.producers))
+
+
+def select_operators(
+    candidate: Candidate, names: Collection[str]
+) -> tuple[Operator, ...]:
+    """Return the operators of a candidate that nodes belong to, in program order."""
+    skeleton = candidate.skeleton
+    among = {skeleton.producer(name) for name in names if name in skeleton}
+    return tuple(one for one in list_operators(candidate) if one.name in among)
+
+
+# Compile and run the reduced program with other options.
+
+
+@dataclass(frozen=True)
+class Variants:
+    """Tests the reduced program with other compile options.
+
+    A variant that crashes, hangs or fails differently counts as an answer, because it
+    has not passed.
+
+    Attributes:
+        answers: all outcomes, in order.
+        stopped: for each outcome, whether the failure was in compilation.
+    """
+
+    reduced: ReducedProgram
+    answers: list[Outcome] = field(default_factory=list)
+    stopped: list[bool] = field(default_factory=list)
+
+    @with_fields_of(CheckOptions)
+    def ask(self, **changes: Any) -> Outcome:  # noqa: ANN401 - its fields
+        """Compile and run it with other options.
+
+        Raises:
+            BudgetExhausted: there is too little time.
+        """
+        reduced, share = self.reduced, self.reduced.budget.share()
+        if reduced.seconds > share:
+            raise BudgetExhausted("not enough time left")
+        client = reduced.client.with_options(**changes).with_clock_limit(share)
+        oracle = make_oracle(client, reduced.target, reduced.rate)
+        verdict = oracle.check(reduced.candidate)
+        signature = verdict.observation.signature
+        self.stopped.append(signature is not None and signature.stage is Stage.COMPILE)
+        self.answers.append(verdict.outcome)
+        return self.answers[-1]
+
+    def with_settings(self, settings: InductorOptions) -> Outcome:
+        """Compile and run it with other settings of Inductor."""
+        inductor = self.reduced.client.options.inductor
+        return self.ask(inductor={**inductor, **settings})
+
+    def settings(self, wanted: InductorOptions) -> Settings | None:
+        """Return the values of Inductor settings; None if the worker does not know."""
+        answer = self.reduced.client.ask(ReadSettings(wanted)).answer
+        return answer if isinstance(answer, Settings) else None
+
+    @property
+    def interpreted(self) -> bool:
+        """Whether its kernels run on the interpreter, so that no library is built."""
+        return self.reduced.client.options.probe is not None
+
+    @with_fields_of(CheckOptions)
+    def with_options(self, **changes: Any) -> Self:  # noqa: ANN401 - its fields
+        """Return variants that all use other options."""
+        client = self.reduced.client.with_options(**changes)
+        return replace(self, reduced=self.reduced.with_client(client))
+
+    def with_fast_build(self) -> Self:
+        """Return variants that use the fast build, if the failure stays the same."""
+        client = self.reduced.client
+        if self.interpreted or client.options.sanitize or not client.builds.pay:
+            return self
+        fast = self.with_options(build=Build.FAST)
+        return fast if fast.ask() is Outcome.REPRODUCED else self
+
+    def with_stock_build(self) -> Self:
+        """Return variants with AOTInductor's own build, to confirm results."""
+        return self.with_options(build=Build.STOCK)

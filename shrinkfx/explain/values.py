@@ -7,15 +7,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from shrinkfx.explain.operators import find_dependencies, select_operators
-from shrinkfx.explain.reduced_program import ReducedProgram
+from shrinkfx.explain.reduced_program import (
+    ReducedProgram,
+    find_dependencies,
+    select_operators,
+)
 from shrinkfx.failure.classify import classify_ending
 from shrinkfx.failure.signature import Stage
 from shrinkfx.findings.values import WrongValue, describe_first_error
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.protocol.answers import Ending
 from shrinkfx.protocol.choices import Build
-from shrinkfx.protocol.kernel_values import Computed, KernelValues, Overwritten, Wrong
+from shrinkfx.protocol.kernel_values import Computed, KernelValues
 from shrinkfx.system import scratch
 
 
@@ -101,18 +104,14 @@ def find_first_wrong(candidate: Candidate, data: KernelValues) -> WrongValue:
     if data.unknown:
         return _unknown(data.unknown)
     wrong = [value for value in data.computed if value.wrong is not None]
-    if (overwrite := _first_overwritten(data)) is not None:
-        return _of_overwritten(candidate, data, overwrite)
     any_unknown = any(value.unknown for value in data.computed)
     # A tiny error counts only if there is no other possible reason.
     if not wrong or (data.tiny and (any_unknown or _is_rewritten(data))):
         return _without_a_kernel(candidate, data)
     first = wrong[0]
     assert first.wrong is not None
-    culprits = select_operators(candidate, first.operators)
     return WrongValue(
-        culprits=() if first.missized else culprits,
-        missized=first.missized,
+        culprits=select_operators(candidate, first.operators),
         wrong=first.wrong,
         kernel=first.kernel,
         launch=first.launch,
@@ -124,30 +123,6 @@ def find_first_wrong(candidate: Candidate, data: KernelValues) -> WrongValue:
         shown_by=_shown_by(data, first),
         call=data.call,
         unknown=_doubts(data, first),
-    )
-
-
-def _first_overwritten(data: KernelValues) -> Overwritten | None:
-    """Return the first unexpected overwrite, if it is before any wrong value."""
-    erred = [v.launch for v in data.computed if v.wrong and v.launch and not data.tiny]
-    found = (o for o in data.overwritten if not erred or o.launch < min(erred))
-    return next(found, None)
-
-
-def _of_overwritten(
-    candidate: Candidate, data: KernelValues, overwrite: Overwritten
-) -> WrongValue:
-    return WrongValue(
-        culprits=select_operators(candidate, overwrite.operators),
-        wrong=Wrong(wrong=overwrite.changed, of=overwrite.of),
-        kernel=overwrite.kernel,
-        launch=overwrite.launch,
-        launches=len(data.launches),
-        value=overwrite.value,
-        overwrites=True,
-        shown_by=overwrite.read_by,
-        shown_in=select_operators(candidate, overwrite.readers),
-        call=data.call,
     )
 
 

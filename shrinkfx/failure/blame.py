@@ -45,8 +45,6 @@ class Evidence:
         text: the messages of the run.
         raised_at: nodes that the compiler was processing, those of the innermost call
             first.
-        is_own: whether the user's code inserted the innermost node and recorded its
-            origin.
         kernel: the kernel that the compiler was processing, or ''.
         launch: which launch of the named kernel failed, from 1; 0 if unknown.
         printed: the output of a run that prints before and after each launch.
@@ -66,7 +64,6 @@ class Evidence:
     stopped: str = ""
     mismatched: tuple[str, ...] = ()
     code: tuple[Code, ...] = ()
-    is_own: bool = False
     differing: tuple[str, ...] = ()
     agreeing: tuple[str, ...] = ()
 
@@ -74,7 +71,7 @@ class Evidence:
     def from_traces(cls, traces: Traces) -> Self:
         """Create the evidence from the traces of a worker."""
         details = traces.message, traces.raised_at, traces.kernel, traces.launch
-        return cls(traces.launches, *details, code=traces.code, is_own=traces.is_own)
+        return cls(traces.launches, *details, code=traces.code)
 
 
 @dataclass(frozen=True)
@@ -155,7 +152,7 @@ def _accusations(
         )
     for weight, names in zip((1.0, 0.5), evidence.raised_at, strict=False):
         for name in names:
-            yield name, weight, _REWRITTEN if evidence.is_own else _AT_WORK
+            yield name, weight, _AT_WORK
     yield from _accuse_named_operators(evidence, skeleton)
     if number := _find_named_launches(evidence):
         sure = 1.0 if _USERS in evidence.text else 0.9
@@ -178,7 +175,6 @@ _FAULTED = 0.8
 """The weight of the operators in the kernel in which the process died."""
 
 _AT_WORK = "was being compiled"
-_REWRITTEN = "was rewritten by code other than PyTorch's"
 _RESULT_OF = re.compile(
     r"\(result of ([^()]+)\)|^Error in op: (?:torch\.ops\.)?(\S+)", re.MULTILINE
 )

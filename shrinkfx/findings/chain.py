@@ -21,7 +21,6 @@ class Layout(Message):
             the reduced program that an operator of the input program computes.
         made_by: the operators that compute it; empty for an input.
         made_in: the kernel that wrote it, or ''.
-        state: the content of a buffer after earlier calls, in words; or ''.
         real_shape: the actual shape, that of eager for a computed tensor; empty if not
             known.
         real_stride: the actual strides, likewise.
@@ -37,12 +36,9 @@ class Layout(Message):
     real_stride: tuple[int, ...] = ()
     made_by: tuple[Operator, ...] = ()
     made_in: str = ""
-    state: str = ""
 
     def __str__(self) -> str:
         kind = f"{self.dtype}[{', '.join(self.shape)}]"
-        if self.state:
-            return f"{self.role} {self.name} {kind} ({self.state})"
         if self.made_by:
             first, *more = self.made_by
             by = f"{first} and {len(more)} more" if more else str(first)

@@ -25,8 +25,7 @@ class StopPoint(Message):
         calls: the target of the node in Inductor's graph: ``aten.lerp.Tensor``; '' if
             it is no single node.
         comes_of: operators of the program that the node originates from.
-        is_own: the user's own code inserted the node into the graph, so no operator of
-            the program is at fault.
+        is_own: an older version found that user code inserted the node.
         kernel: the kernel that was compiled or run, or ''; ``launch`` is the number of
             the launch, from 1, of ``launches``.
         before: the failure came before that launch.
@@ -76,8 +75,6 @@ class StopPoint(Message):
 
     def _of(self, what: str) -> str:
         """Name the node, and the operator that it originates from if that differs."""
-        if self.is_own:
-            return f"{self.calls}, which custom Inductor code inserted,"
         same = [one for one in self.comes_of if one.operator == self.calls]
         if not self.calls or (same and same == [*self.culprits]):
             return f"one of {what}" if len(self.culprits) > 1 else what

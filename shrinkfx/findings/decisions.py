@@ -164,7 +164,7 @@ class OptionSearch(Message):
         fixed: options that the interpreter sets itself.
         unknown: why there is no result, or ''.
         only_shows: the disabled optimizations are not at fault, but an operator of the
-            user's, or how compiled code computes a size.
+            user's.
     """
 
     tried: int = 0
@@ -244,8 +244,6 @@ def mark_only_shows(
     decisions: Decisions,
     culprits: Sequence[Operator],
     all_ops: Sequence[Operator],
-    *,
-    is_nobodys: bool = False,
 ) -> Decisions:
     """Mark the decisions that the failure only needs to show, as others are at fault.
 
@@ -253,19 +251,16 @@ def mark_only_shows(
         culprits: the culprit operators.
         all_ops: all operators of the reduced program. A lowering of an operator that is
             not among them may belong to any of them.
-        is_nobodys: no operator is at fault; then, as for an operator of the user's,
-            every decision only shows the failure.
     """
     others = {operator.operator for operator in all_ops if operator not in culprits}
     others -= {operator.operator for operator in culprits}
     is_users = bool(culprits) and all(operator.is_custom for operator in culprits)
-    not_compilers = is_nobodys or is_users
     left_out = []
     for one in decisions.left_out:
         of_another = bool(culprits) and (one.origin or one.name) in others
-        left_out.append(replace(one, only_shows=not_compilers or of_another))
+        left_out.append(replace(one, only_shows=is_users or of_another))
     if (switching := decisions.switching) is not None:
-        switching = replace(switching, only_shows=not_compilers)
+        switching = replace(switching, only_shows=is_users)
     return replace(decisions, left_out=tuple(left_out), switching=switching)
 
 

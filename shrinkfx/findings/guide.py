@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import ClassVar
 
+from shrinkfx.protocol.files import KernelAlone
 from shrinkfx.protocol.record import Message
 
 
@@ -84,28 +85,6 @@ class LeftFile(Message):
     name: str
     bytes: int
     what: str
-
-
-@dataclass(frozen=True)
-class KernelAlone(Message):
-    """The result of ``kernel.py``.
-
-    Attributes:
-        command: the command that was run.
-        alike: it fails as in the program; None if not known.
-        output: the relevant line of the output.
-    """
-
-    OLD_NAMES: ClassVar[Mapping[str, str]] = {"said": "output"}
-
-    kernel: str
-    command: str
-    alike: bool | None
-    output: str
-
-    def __str__(self) -> str:
-        how = {True: "fails alike", False: "behaves differently", None: "was not run"}
-        return f"kernel.py: {self.kernel} alone {how[self.alike]}: {self.output}"
 
 
 @dataclass(frozen=True)

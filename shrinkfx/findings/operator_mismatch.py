@@ -10,9 +10,6 @@ from shrinkfx.findings.operators import Operator
 from shrinkfx.protocol.operators import VALUE_DEPENDENCIES, Misbehavior, TensorFacts
 from shrinkfx.protocol.record import Message
 
-NOT_AS_DECLARED = "returns a result that its fake kernel does not declare"
-"""A chain's clause for an operator whose mismatch made a kernel fail."""
-
 
 @dataclass(frozen=True)
 class OperatorMismatch(Message):

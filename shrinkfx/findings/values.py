@@ -41,11 +41,10 @@ class WrongValue(Message):
         rewritten: no kernel is wrong; an earlier pass changed the graph that Inductor
             lowers.
         lost: that change loses the culprit operator's write into an operand.
-        overwrites: the culprit operator writes to its argument ``value`` without
-            declaring that. ``shown_by`` are the kernels that read the argument
-            afterwards, ``shown_in`` the operators of the first of them.
-        missized: how compiled code computes a size wrongly, so no operator is at fault;
-            or ''.
+        overwrites, shown_in, missized: results of analyses that only an older version
+            had, in its ``explain.json``: the culprit operator writes to its argument
+            ``value`` without declaring that; operators that read the argument
+            afterwards; how compiled code computes a size wrongly.
         is_named: the failure's message already contains the first wrong value.
         tiny: the whole value is below the tolerance.
         separated: other operators of the kernel were ruled out by returning inner
@@ -53,7 +52,6 @@ class WrongValue(Message):
         fused: how the program was compiled when it passed, which shows that the culprit
             operators fail only if fused; or ''.
         shown_by: later kernels with wrong results that are correct for their inputs.
-        shown_in: see ``overwrites``.
         call: number of the call of the program, from 1.
         without: operators that were left out because they fail on their inputs.
     """
@@ -90,33 +88,11 @@ class WrongValue(Message):
         """The cause in at most three sentences; empty if not known."""
         if self.wrong is None:
             return ()
-        if self.overwrites:
-            return (self._overwrites(self.wrong),)
-        if self.missized:
-            return (self._missized(self.wrong),)
         first = self._first(self.wrong)
         if self.fused:
             first = f"The program passes {self.fused}."
         found = self._which(self.wrong), first, self._elsewhere()
         return tuple(filter(None, found))
-
-    def _overwrites(self, wrong: Wrong) -> str:
-        """State which operator changed the value that later kernels read."""
-        what = join_operators(self.culprits) or self.kernel
-        changed = f"{wrong.wrong} of {wrong.of} values of its argument {self.value}"
-        first, *more = self.shown_by
-        shown = join_operators(self.shown_in)
-        then = f"Kernel {first}, which computes {shown}, reads the argument afterwards"
-        others = f", as {_some(more)} does" if more else ""
-        wrote = f"{what}{self._launch()} changes {changed} without declaring the write"
-        return f"{wrote}. {then}{others}."
-
-    def _missized(self, wrong: Wrong) -> str:
-        """State that compiled code computes sizes wrongly, and where that shows."""
-        kernel = f"kernel {self.kernel}{self._launch()}"
-        shows = f"The error shows in {kernel}: {wrong.metadata}"
-        what = "Compiled code computes a size wrongly, outside any operator"
-        return f"{what}: {self.missized}. {shows}."
 
     def _which(self, wrong: Wrong) -> str:
         if self.rewritten:

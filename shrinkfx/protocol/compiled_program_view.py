@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from shrinkfx.protocol.operators import FakeMismatch
 from shrinkfx.protocol.record import Reported
 
 
@@ -111,8 +110,6 @@ class MadeBuffer(Reported):
         nodes: the nodes that compute it.
         result: the node whose result it holds; '' for an intermediate part of a result.
         instead_of: the buffer whose memory it reuses, or ''.
-        handed: whether a called operator allocated the buffer, with a layout of its own
-            choice. Compiled code allocates all other buffers as declared.
     """
 
     name: str
@@ -122,41 +119,6 @@ class MadeBuffer(Reported):
     stride: tuple[str, ...]
     dtype: str
     instead_of: str = ""
-    handed: bool = False
-
-
-@dataclass(frozen=True)
-class EagerLayout(Reported):
-    """The memory layout of a node's value in eager mode.
-
-    Attributes:
-        nbytes: bytes from the first element to the end of the last one.
-        declared: the same number by the declared layout; 0 if that depends on data.
-    """
-
-    node: str
-    shape: tuple[int, ...]
-    stride: tuple[int, ...]
-    nbytes: int = 0
-    declared: int = 0
-
-
-@dataclass(frozen=True)
-class EagerState(Reported):
-    """The content of a buffer in eager mode before the last call of a program.
-
-    Attributes:
-        input: the placeholder of the buffer.
-        call: the number of the call, from 1.
-        written: the node whose value is written into the buffer after each call.
-        least: the smallest element as text; ``most`` is the largest.
-    """
-
-    input: str
-    call: int
-    written: str
-    least: str
-    most: str
 
 
 @dataclass(frozen=True)
@@ -205,32 +167,6 @@ class StrayAccess(Reported):
     made_up: bool = False
 
 
-@dataclass(frozen=True)
-class TimedSize(Reported):
-    """A size that AOTInductor looks up in the wrong graph when it benchmarks a kernel.
-
-    Attributes:
-        name: the name that the wrapper passes, such as ``ps0``.
-        graph: the graph of the kernel; '' for the program itself.
-        stands_for: the meaning of ``name`` in that graph, such as ``s27*s77``.
-        meant: the value of ``stands_for`` at the sizes that AOTInductor knows.
-        searched_graph: the graph in whose table AOTInductor looked the name up.
-        there: the meaning of ``name`` in that graph; '' if it has none.
-        value: the size that the benchmark uses.
-        is_fallback: whether ``value`` is Inductor's default for an unknown size.
-    """
-
-    kernel: str
-    name: str
-    graph: str
-    stands_for: str
-    meant: int
-    searched_graph: str
-    there: str
-    value: int
-    is_fallback: bool
-
-
 REASON_FILE = "untold"
 """The file that states why there is no compiled-program view, in the folder for it."""
 
@@ -242,13 +178,8 @@ class Anatomy(Reported):
     Attributes:
         launches: kernel launches in program order.
         eager: value ranges of nodes that hold integers, in the last call.
-        states: contents of mutated buffers; empty if there is only one call.
-        real: layouts of the nodes whose operators pass their own memory to compiled
-            code.
-        untrue: results of operators that differ from their declared metadata.
         out_of_bounds: the finding of the interpreter, or None.
         guards_unknown: the reason why the guards on symbols are unknown, or ''.
-        timed: wrong sizes that AOTInductor benchmarks kernels with during compilation.
     """
 
     inputs: tuple[GivenInput, ...] = ()
@@ -257,12 +188,8 @@ class Anatomy(Reported):
     launches: tuple[KernelLaunch, ...] = ()
     buffers: tuple[MadeBuffer, ...] = ()
     eager: tuple[EagerRange, ...] = ()
-    states: tuple[EagerState, ...] = ()
-    real: tuple[EagerLayout, ...] = ()
-    untrue: tuple[FakeMismatch, ...] = ()
     out_of_bounds: StrayAccess | None = None
     guards_unknown: str = ""
-    timed: tuple[TimedSize, ...] = ()
 
     def kernel(self, name: str) -> KernelText | None:
         return next((k for k in self.kernels if k.name == name), None)

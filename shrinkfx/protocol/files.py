@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import ClassVar
 
 from shrinkfx.protocol.choices import Subsystem
 from shrinkfx.protocol.record import Message, Reported
@@ -58,7 +60,6 @@ class Traces(Message):
         code: the addresses of kernels, if the process was about to run them.
         at_work: the operator that the compiler was processing in Inductor's graph, such
             as ``aten.lerp.Tensor``; '' if there was no single one.
-        is_own: whether the user's code put that operator into the graph.
     """
 
     launches: tuple[Launch, ...] = ()
@@ -69,7 +70,6 @@ class Traces(Message):
     excerpt: Excerpt | None = None
     code: tuple[Code, ...] = ()
     at_work: str = ""
-    is_own: bool = False
 
 
 @dataclass(frozen=True)
@@ -114,20 +114,26 @@ class ArtifactFile(StrEnum):
     KERNEL_DATA = "kernel_inputs.pt"
     """The arguments of that kernel, if they are too long for text."""
     KERNEL_RUN = "kernel.json"
-    """A ``KernelRun``: the outcome of running that kernel."""
+    """A ``KernelAlone``: the outcome of running that kernel."""
 
 
 @dataclass(frozen=True)
-class KernelRun(Reported):
-    """The outcome of running a kernel alone, in its own process.
+class KernelAlone(Reported):
+    """The outcome of running ``kernel.py``, which a child writes.
 
     Attributes:
         command: the command that ran it.
-        alike: whether it fails as in the program; None if it was not run.
-        message: the line that shows the failure, or the reason why there is none.
+        alike: it fails as in the program; None if it was not run.
+        output: the line that shows the failure, or the reason why there is none.
     """
+
+    OLD_NAMES: ClassVar[Mapping[str, str]] = {"said": "output"}
 
     kernel: str
     command: str
     alike: bool | None = None
-    message: str = ""
+    output: str = ""
+
+    def __str__(self) -> str:
+        how = {True: "fails alike", False: "behaves differently", None: "was not run"}
+        return f"kernel.py: {self.kernel} alone {how[self.alike]}: {self.output}"

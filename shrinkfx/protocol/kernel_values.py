@@ -62,7 +62,6 @@ class Computed(Message):
             differently.
         wrong: the difference; None if the value is right, or if ``unknown`` is set.
         unknown: the reason why the value could not be compared, or ''.
-        missized: the size of the value that compiled code computes wrongly, or ''.
     """
 
     kernel: str
@@ -76,30 +75,6 @@ class Computed(Message):
     random_sources: tuple[str, ...] = ()
     wrong: Wrong | None = None
     unknown: str = ""
-    missized: str = ""
-
-
-@dataclass(frozen=True)
-class Overwritten(Message):
-    """A value that an operator changed although its schema declares it read-only.
-
-    Attributes:
-        value: the buffer or the input.
-        kernel: the kernel of the operator; ``launch`` counts from 1.
-        operators: the program's nodes.
-        changed: the number of changed elements, out of ``of``.
-        read_by: kernels that read the value later.
-        readers: the program's nodes that the first of these kernels computes from it.
-    """
-
-    value: str
-    kernel: str
-    launch: int
-    operators: tuple[str, ...]
-    changed: int
-    of: int
-    read_by: tuple[str, ...]
-    readers: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -120,8 +95,6 @@ class KernelValues(Reported):
             results of that graph; else ''.
         graph_agrees: whether that graph returns eager's results; None if it could not
             be run.
-        overwritten: values that were changed after they were computed, and are read
-            afterwards.
         unknown: the reason why there are no values, or ''.
     """
 
@@ -133,5 +106,4 @@ class KernelValues(Reported):
     rewritten_wrong: Wrong | None = None
     lost: str = ""
     graph_agrees: bool | None = None
-    overwritten: tuple[Overwritten, ...] = ()
     unknown: str = ""

@@ -22,8 +22,7 @@ from shrinkfx.explain.reduced_program import ReducedProgram
 from shrinkfx.failure.readers.asan import MemoryReport
 from shrinkfx.failure.signature import Kind, Signature
 from shrinkfx.failure.verdict import Outcome
-from shrinkfx.findings.record import EXPLAIN, Explanation
-from shrinkfx.findings.words import explanation_lines
+from shrinkfx.findings.record import EXPLAIN, Explanation, explanation_lines
 from shrinkfx.journal.history import RecordedQuery, list_queries
 from shrinkfx.journal.journal import Journal
 from shrinkfx.options.options import Options

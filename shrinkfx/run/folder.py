@@ -48,8 +48,7 @@ from shrinkfx.failure.signature import (
     describe_changed_difference,
     explain_other_kind,
 )
-from shrinkfx.findings.record import EXPLAIN, Explanation
-from shrinkfx.findings.words import explanation_lines
+from shrinkfx.findings.record import EXPLAIN, Explanation, explanation_lines
 from shrinkfx.flags import list_record_options
 from shrinkfx.journal.journal import Journal
 from shrinkfx.journal.run_progress import read_progress

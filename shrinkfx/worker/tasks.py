@@ -74,8 +74,8 @@ from shrinkfx.worker.checking.with_aoti import (
 from shrinkfx.worker.cpu_memory import guard_pages
 from shrinkfx.worker.cuda_memory import red_zones, sanitizer
 from shrinkfx.worker.eager.intermediates import EagerValues
-from shrinkfx.worker.explaining.node_names import restore_known_names
-from shrinkfx.worker.explaining.settings import read_settings
+from shrinkfx.worker.explaining.compiler_decisions import read_settings
+from shrinkfx.worker.explaining.origins import restore_known_names
 from shrinkfx.worker.forkserver import last_words
 from shrinkfx.worker.forkserver.supervise import OPERATOR, Note
 from shrinkfx.worker.graph.describe import (

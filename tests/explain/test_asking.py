@@ -13,8 +13,7 @@ from shrinkfx.check.allowance import Unlimited
 from shrinkfx.check.fast_builds import MAX_FALLBACKS_IN_A_ROW, Builds
 from shrinkfx.check.oracle import CheckClient, Limits
 from shrinkfx.explain.chain import chain
-from shrinkfx.explain.operators import list_operators
-from shrinkfx.explain.reduced_program import ReducedProgram
+from shrinkfx.explain.reduced_program import ReducedProgram, list_operators
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.skeleton import Skeleton

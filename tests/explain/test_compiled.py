@@ -13,10 +13,8 @@ from torch import Tensor, nn
 
 from shrinkfx.check.client.server import Server
 from shrinkfx.check.oracle import CheckClient, Limits
-from shrinkfx.explain.bisecting import needed_applications
-from shrinkfx.explain.decisions import find_decisions
-from shrinkfx.explain.reduced_program import ReducedProgram
-from shrinkfx.explain.variants import Variants
+from shrinkfx.explain.decisions import find_decisions, needed_applications
+from shrinkfx.explain.reduced_program import ReducedProgram, Variants
 from shrinkfx.failure.classify import classify_ending
 from shrinkfx.findings.decisions import Decisions, by_hand, format_decisions
 from shrinkfx.program.candidate import Candidate

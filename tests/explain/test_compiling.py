@@ -12,13 +12,13 @@ import pytest
 from support.doubles import Arguments, FakeServer
 
 from shrinkfx.check.oracle import CheckClient, Limits
+from shrinkfx.explain.compiled_view import renumber_quotes
 from shrinkfx.explain.compiling import (
     classify_phase,
     explain_stop,
     find_innermost_function,
     quote_error_lines,
 )
-from shrinkfx.explain.lines import renumber_quotes
 from shrinkfx.explain.reduced_program import ReducedProgram
 from shrinkfx.failure.classify import classify_ending
 from shrinkfx.failure.readers.compilers import parse_gcc_error, parse_triton_error
@@ -306,8 +306,8 @@ def test_unknown_stop_point_has_a_reason(then: Ending, why: str) -> None:
     assert unknown.startswith(f"where the program stops: {why}")
 
 
-def lowering(calls: str, *, is_own: bool = False) -> StopPoint:
-    traces = Traces(raised_at=(("tanh",),), at_work=calls, is_own=is_own)
+def lowering(calls: str) -> StopPoint:
+    traces = Traces(raised_at=(("tanh",),), at_work=calls)
     return explain(traces, raised(recorded("lowering/alone")))
 
 
@@ -322,14 +322,6 @@ def test_failing_lowering_is_named_by_its_call_target(calls: str, named: str) ->
     found = lowering(calls)
     assert [operator.name for operator in found.culprits] == ["tanh"]
     assert found.cause[0].startswith(f"Lowering of {named} fails: NotImplemented")
-
-
-def test_node_inserted_by_a_user_pass_has_no_culprit_operator() -> None:
-    found = lowering("aten.lerp.Tensor", is_own=True)
-    assert found.culprits == ()
-    assert found.comes_of == ()
-    what = "aten.lerp.Tensor, which custom Inductor code inserted, fails: "
-    assert found.cause[0].startswith(f"Lowering of {what}")
 
 
 def test_node_without_a_remaining_origin_names_no_origin() -> None:

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from shrinkfx.check.oracle import CheckClient, Limits
-from shrinkfx.explain.bisecting import needed_applications
 from shrinkfx.explain.cause import KnownFacts, explain
 from shrinkfx.explain.decisions import (
     MOST,
@@ -22,10 +21,10 @@ from shrinkfx.explain.decisions import (
     Switch,
     SwitchDevice,
     find_decisions,
+    needed_applications,
     needed_switches,
 )
-from shrinkfx.explain.reduced_program import ReducedProgram
-from shrinkfx.explain.variants import Variants
+from shrinkfx.explain.reduced_program import ReducedProgram, Variants
 from shrinkfx.failure.signature import MEMORY_FAULT, Kind, Signature, Stage
 from shrinkfx.findings.decisions import (
     Decisions,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shrinkfx.explain.feeding import find_feeding_kernels, find_reused_buffers
+from shrinkfx.explain.guide import find_feeding_kernels, find_reused_buffers
 
 CPP = """
 extern "C"  void  cpp_fused_roll_2(const float* in_ptr0,

@@ -17,7 +17,7 @@ from shrinkfx.findings.guide import Guide, Outcome
 from shrinkfx.findings.record import Explanation
 from shrinkfx.protocol.answers import Checked, Ending, Raised, Ready
 from shrinkfx.protocol.choices import Backend
-from shrinkfx.protocol.files import ArtifactFile, KernelRun, Launch, Traces
+from shrinkfx.protocol.files import ArtifactFile, KernelAlone, Launch, Traces
 from shrinkfx.protocol.requests import CheckOptions, Request
 from shrinkfx.testing import chain, whole
 
@@ -202,8 +202,8 @@ def test_result_of_the_kernel_run_alone_is_reported(tmp_path: Path) -> None:
         def _leave(self, home: Path) -> None:
             home.mkdir()
             (home / ArtifactFile.KERNEL).write_text("kernel")
-            told = KernelRun(
-                "bad_1", "python kernel.py", alike=True, message="it strays"
+            told = KernelAlone(
+                "bad_1", "python kernel.py", alike=True, output="it strays"
             )
             (home / ArtifactFile.KERNEL_RUN).write_text(told.to_line())
 

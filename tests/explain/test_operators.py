@@ -12,12 +12,14 @@ from support.lies import lie, strided, tensor
 from shrinkfx.check.oracle import CheckClient, Limits
 from shrinkfx.explain import cause
 from shrinkfx.explain.cause import KnownFacts, explain
-from shrinkfx.explain.operators import find_dependencies, list_operators
-from shrinkfx.explain.reduced_program import ReducedProgram
+from shrinkfx.explain.reduced_program import (
+    ReducedProgram,
+    find_dependencies,
+    list_operators,
+)
 from shrinkfx.failure.signature import MEMORY_FAULT, Kind, Signature, Stage
 from shrinkfx.findings.chain import Chain
 from shrinkfx.findings.operator_mismatch import (
-    NOT_AS_DECLARED,
     OperatorMismatch,
 )
 from shrinkfx.findings.record import Explanation
@@ -127,9 +129,9 @@ def test_fake_kernel_mismatch_is_reported_once_if_a_kernel_crashes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     minimum = reduced_program(whole(chain("x", "shift", "relu")))
-    shift, relu = list_operators(minimum.candidate)
-    said = f"{shift} {NOT_AS_DECLARED}: it is 4, it says 8.", "In kernel cpp_0 it dies."
-    found = Chain(kernel="cpp_0", culprits=(shift,), dies=(relu,), cause=said)
+    _, relu = list_operators(minimum.candidate)
+    said = ("In kernel cpp_0 it dies.",)
+    found = Chain(kernel="cpp_0", culprits=(relu,), dies=(relu,), cause=said)
     monkeypatch.setattr(cause, "chain", lambda *_: found)
     told = explain(
         minimum, KnownFacts(mismatches={"shift": strided("shift", (1,), (2,))})
@@ -137,7 +139,7 @@ def test_fake_kernel_mismatch_is_reported_once_if_a_kernel_crashes(
     assert told.cause == (
         "Fake-kernel mismatch in the input program: aten.shift.default has "
         "strides [1], but its fake kernel declares [2].",
-        said[1],
+        *said,
     )
 
 

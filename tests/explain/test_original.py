@@ -9,10 +9,9 @@ from test_asking import BOUNDS, Recorded
 from test_guide import PROGRAM, TARGET, Flagged
 
 from shrinkfx.check.oracle import CheckClient, Limits
+from shrinkfx.explain.artifacts import OriginalKernels, find_original_kernels
 from shrinkfx.explain.guide import run_guide
-from shrinkfx.explain.operators import select_operators
-from shrinkfx.explain.original import OriginalKernels, find_original_kernels
-from shrinkfx.explain.reduced_program import ReducedProgram
+from shrinkfx.explain.reduced_program import ReducedProgram, select_operators
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.findings.guide import Guide
 from shrinkfx.program.apply import apply

@@ -140,7 +140,7 @@ def test_index_on_the_interpreter_is_traced_to_input_and_dim(tmp_path: Path) -> 
 @pytest.mark.torch
 @pytest.mark.skipif(torch.__version__ < "2.13", reason="a mistake of torch 2.13")
 @pytest.mark.parametrize("outside", [False, True])
-def test_branch_size_looked_up_in_the_outer_graph_is_reported(
+def test_benchmark_of_a_branch_with_a_wrong_size_is_reported(
     *, outside: bool, tmp_path: Path
 ) -> None:
     """pytorch#195604: each graph has its own table of precomputed sizes."""
@@ -158,12 +158,8 @@ def test_branch_size_looked_up_in_the_outer_graph_is_reported(
         probe=Probe.HINTS,
     )
     assert "cond" in [operator.operator for operator in found.culprits]
-    size, timed = found.cause
+    (timed,) = found.cause
     assert timed.startswith("When AOTInductor benchmarks kernels")
     # The branch that is timed first.
     branch = "false" if torch.__version__ >= "2.14" else "true"
     assert f"generated for buffer {branch}_graph_0." in timed
-    value, known = (35, "ps0 is s") if outside else (8192, "ps0 is unknown")
-    assert f" with ks0 = {value} instead of ps0 = s" in size
-    assert " = 8: generate_example_arg_value looks up " in size
-    assert f"in the table of the graph around it, where {known}" in size

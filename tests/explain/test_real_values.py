@@ -198,23 +198,6 @@ def test_wrong_compiled_kernel_is_found_before_kernels_showing_the_error(
 
 
 @pytest.mark.aoti
-def test_operator_with_an_undeclared_write_is_culprit_not_its_reader(
-    tmp_path: Path,
-) -> None:
-    plant = tmp_path / "spoils.py"
-    plant.write_text(SPOILS)
-    exec(SPOILS, {"__name__": "spoils"})  # to be exported
-    with minimum(tmp_path, Spoils(), plant, Kind.MISMATCH) as asked:
-        told = find_wrong_value(asked)
-    assert [operator.name for operator in told.culprits] == ["spoil"]
-    assert told.overwrites
-    assert told.launch == told.launches - 1
-    assert told.wrong
-    assert told.wrong.wrong == told.wrong.of == 12
-    assert "sin" in told.shown_by[0]
-
-
-@pytest.mark.aoti
 @pytest.mark.parametrize("dim", [-1, None], ids=["row", "all"])
 def test_operators_failing_only_when_fused_are_named_together(
     dim: int | None, tmp_path: Path

@@ -8,8 +8,7 @@ import pytest
 from support.doubles import Arguments, FakeServer
 
 from shrinkfx.check.oracle import CheckClient, Limits
-from shrinkfx.explain.cause import KnownFacts, explain
-from shrinkfx.explain.inputs import describe_rejected_input
+from shrinkfx.explain.cause import KnownFacts, describe_rejected_input, explain
 from shrinkfx.explain.reduced_program import ReducedProgram
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.program.listing.printed_program import PrintedProgram, Run

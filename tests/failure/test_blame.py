@@ -178,13 +178,6 @@ def test_compile_error_is_blamed_on_the_node_being_compiled() -> None:
     assert weights == {"tanh": 1.0, "add": 0.7, "add_1": 0.7}
 
 
-def test_node_rewritten_by_a_user_pass_is_described_as_rewritten() -> None:
-    evidence = Evidence(raised_at=(("tanh",),), is_own=True)
-    (found,) = rank_suspects(evidence, PROGRAM, BUILD)
-    assert found.node == "tanh"
-    assert "rewritten by code other than PyTorch's" in str(found)
-
-
 def test_fake_kernel_mismatch_weighs_most_for_memory_faults() -> None:
     evidence = Evidence(mismatched=("flip",))
     assert blamed(evidence, FAULT) == blamed(evidence, CORRUPTION) == {"flip": 1.0}

@@ -29,7 +29,7 @@ def dump(*frames: tuple[str, str], above: str = "Current thread 0x7f17") -> str:
         "/usr/lib/python3/dist-packages/numpy/core.py",
         "/root/.pyenv/versions/3.11.7/lib/python3.11/contextlib.py",
         "/home/me/pytorch/torch/fx/node.py",
-        "/home/me/tool/shrinkfx/worker/explaining/own_nodes.py",
+        "/home/me/tool/shrinkfx/worker/explaining/origins.py",
         f"/tmp/torchinductor_me/ab/c{'ab2' * 17}.py",
         "<eval_with_key>.3",
     ],

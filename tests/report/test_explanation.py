@@ -12,9 +12,8 @@ from shrinkfx.findings.decisions import Decisions, SkippedPart
 from shrinkfx.findings.guide import Guide, LeftFile, Outcome, Row
 from shrinkfx.findings.operator_mismatch import OperatorMismatch
 from shrinkfx.findings.operators import Operator
-from shrinkfx.findings.record import Explanation
+from shrinkfx.findings.record import LINES, Explanation, explanation_lines
 from shrinkfx.findings.values import WrongValue
-from shrinkfx.findings.words import LINES, explanation_lines
 from shrinkfx.protocol.choices import Subsystem
 from shrinkfx.report.header import read_failure, set_cause
 from shrinkfx.report.page.page import render_page

@@ -16,9 +16,8 @@ from shrinkfx.findings.decisions import Decisions, OptionSearch, Setting, Skippe
 from shrinkfx.findings.decisions import format_decisions as decision_lines
 from shrinkfx.findings.operator_mismatch import OperatorMismatch
 from shrinkfx.findings.operators import Operator, format_fails_alone
-from shrinkfx.findings.record import Explanation
+from shrinkfx.findings.record import Explanation, explanation_lines
 from shrinkfx.findings.values import WrongValue
-from shrinkfx.findings.words import explanation_lines
 from shrinkfx.preloads.preload_bundle import CustomCompilerCode, PreloadBundle
 from shrinkfx.protocol.choices import Subsystem
 from shrinkfx.protocol.descriptions import Collected

@@ -17,8 +17,8 @@ from typing import Any
 
 import torch
 
-from shrinkfx.protocol.files import ArtifactFile, KernelRun
-from shrinkfx.worker.explaining.debug_files import keep_failing_kernel
+from shrinkfx.protocol.files import ArtifactFile, KernelAlone
+from shrinkfx.worker.explaining.kernel_script import keep_failing_kernel
 from shrinkfx.worker.interpreter import backend as interpreter
 from shrinkfx.worker.interpreter.backend import (
     GeneratedCode,
@@ -103,9 +103,9 @@ def _alone(name: str, arch: str) -> dict[str, Any]:
         exported = torch.export.export(case.module.eval(), case.args)
         code = interpreter.generate(exported, {Probe.REAL}, folder=home, arch=arch)
         compiled = interpreter.load_code(code)
-        with contextlib.suppress(Report), keep_failing_kernel(home, (), arch):
+        with contextlib.suppress(Report), keep_failing_kernel(home, ()):
             compiled(*(case.run or case.args))
-        told = KernelRun.from_line((home / ArtifactFile.KERNEL_RUN).read_text())
+        told = KernelAlone.from_line((home / ArtifactFile.KERNEL_RUN).read_text())
     return asdict(told)
 
 

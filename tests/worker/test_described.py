@@ -12,7 +12,7 @@ from torch.export import Dim
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.protocol.requests import Setup
 from shrinkfx.worker.eager.intermediates import EagerValues
-from shrinkfx.worker.explaining.program_facts import describe_program_inputs
+from shrinkfx.worker.explaining.compiled_view import describe_program_inputs
 from shrinkfx.worker.graph.describe import describe
 from shrinkfx.worker.graph.rebuild import RebuiltCandidate, rebuild
 from shrinkfx.worker.loading.load import load

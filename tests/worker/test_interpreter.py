@@ -133,7 +133,7 @@ def test_kernel_fails_alone_as_in_its_program(ask: Ask) -> None:
     told = ask("alone", "bad_index")
     assert told["kernel"].startswith("triton_poi_fused_add_index")
     assert told["alike"]
-    assert "device-side assert: index out of bounds: 0 <= tmp" in told["message"]
+    assert "device-side assert: index out of bounds: 0 <= tmp" in told["output"]
 
 
 def test_fake_kernel_mismatch_breaks_the_contract(ask: Ask) -> None:

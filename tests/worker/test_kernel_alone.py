@@ -13,14 +13,14 @@ import pytest
 import torch
 
 from shrinkfx.protocol.choices import Probe
-from shrinkfx.protocol.files import ArtifactFile, KernelRun
-from shrinkfx.worker.explaining.debug_files import (
+from shrinkfx.protocol.files import ArtifactFile, KernelAlone
+from shrinkfx.worker.explaining.kernel_checks import LARGE
+from shrinkfx.worker.explaining.kernel_script import (
+    ArgumentMemory,
     has_same_ending,
     keep_failing_kernel,
     write_launch_script,
 )
-from shrinkfx.worker.explaining.kernel_checks import LARGE
-from shrinkfx.worker.explaining.kernel_memory import ArgumentMemory
 from shrinkfx.worker.interpreter.findings import Fault, KernelFinding, Report
 from shrinkfx.worker.interpreter.launch import LAUNCH_OBSERVERS, GeneratedLaunch
 
@@ -85,10 +85,10 @@ def launched(folder: Path, n: int, grid: int = 2, past: int = 0) -> GeneratedLau
 
 def run_kept_kernel(
     folder: Path, launch: GeneratedLaunch, error: Exception | None
-) -> KernelRun | None:
+) -> KernelAlone | None:
     """Launch it in a program that ends so; return how ``kernel.py`` has ended."""
     try:
-        with keep_failing_kernel(folder, ["scaled_0"], "sm_90"):
+        with keep_failing_kernel(folder, ["scaled_0"]):
             for watch in LAUNCH_OBSERVERS:
                 watch(launch)
             if error is not None:
@@ -97,7 +97,7 @@ def run_kept_kernel(
         pass
     assert not LAUNCH_OBSERVERS
     path = folder / ArtifactFile.KERNEL_RUN
-    return KernelRun.from_line(path.read_text()) if path.exists() else None
+    return KernelAlone.from_line(path.read_text()) if path.exists() else None
 
 
 def found(fault: Fault, **facts: Any) -> Report:
@@ -109,11 +109,11 @@ def found(fault: Fault, **facts: Any) -> Report:
 def test_kernel_script_computes_the_gpu_result_of_a_healthy_kernel(
     tmp_path: Path,
 ) -> None:
-    assert run_kept_kernel(tmp_path, launched(tmp_path, n=6), None) == KernelRun(
+    assert run_kept_kernel(tmp_path, launched(tmp_path, n=6), None) == KernelAlone(
         "scaled_0",
         "TRITON_INTERPRET=1 python kernel.py",
         alike=True,
-        message="scaled_0 runs to its end",
+        output="scaled_0 runs to its end",
     )
     text = (tmp_path / ArtifactFile.KERNEL).read_text()
     assert "import shrinkfx" not in text
@@ -149,7 +149,7 @@ def test_kernel_script_reproduces_the_interpreter_finding(
 ) -> None:
     told = run_kept_kernel(tmp_path, launched(tmp_path, **how), error)
     assert told is not None
-    assert words in told.message
+    assert words in told.output
     assert told.alike
 
 

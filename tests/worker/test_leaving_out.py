@@ -19,8 +19,10 @@ from torch._inductor.virtualized import V
 from shrinkfx.protocol.choices import Subsystem
 from shrinkfx.protocol.files import Application
 from shrinkfx.protocol.requests import LeaveOut, Setup
-from shrinkfx.worker.explaining.disabled_passes import disable_applications
-from shrinkfx.worker.explaining.settings import read_settings
+from shrinkfx.worker.explaining.compiler_decisions import (
+    disable_applications,
+    read_settings,
+)
 
 LOWERINGS = (Subsystem.LOWERINGS,)
 

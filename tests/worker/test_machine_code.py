@@ -6,7 +6,7 @@ import ctypes
 import subprocess
 from pathlib import Path
 
-from shrinkfx.worker.explaining.machine_code import locate_kernels
+from shrinkfx.worker.explaining.compiled_code import locate_kernels
 
 KERNELS = """
 extern "C" int cpp_fused_add_0(int x) { return x + 1; }

@@ -11,7 +11,7 @@ from shrinkfx.protocol.choices import CandidateForm
 from shrinkfx.protocol.compiled_program_view import REASON_FILE
 from shrinkfx.protocol.kernel_values import KernelValues
 from shrinkfx.protocol.requests import CheckOptions
-from shrinkfx.worker.explaining.node_names import restore_known_names
+from shrinkfx.worker.explaining.origins import restore_known_names
 from shrinkfx.worker.graph.names import RecoveredNames
 from shrinkfx.worker.graph.rebuild import RebuiltCandidate
 from shrinkfx.worker.model import Inputs

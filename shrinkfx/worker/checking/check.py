@@ -31,11 +31,11 @@ from shrinkfx.worker.disk_space import require_space_for_recording
 from shrinkfx.worker.eager.fake_mismatch import MismatchRecorder, Watcher
 from shrinkfx.worker.eager.intermediates import SEED, copy_run_inputs
 from shrinkfx.worker.explaining import compiled_view, values
+from shrinkfx.worker.explaining.compiler_decisions import disable_applications
 from shrinkfx.worker.explaining.debug_files import save_debug_files
-from shrinkfx.worker.explaining.disabled_passes import disable_applications
-from shrinkfx.worker.explaining.lowered import ComparedRun
 from shrinkfx.worker.explaining.origins import find_origins
 from shrinkfx.worker.explaining.recording import Recording
+from shrinkfx.worker.explaining.values import ComparedRun
 from shrinkfx.worker.forkserver.supervise import Note
 from shrinkfx.worker.graph.describe import mutates
 from shrinkfx.worker.graph.rebuild import RebuiltCandidate

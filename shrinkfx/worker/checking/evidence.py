@@ -23,10 +23,8 @@ from shrinkfx.failure.signature import Stage
 from shrinkfx.protocol.choices import InductorOptions
 from shrinkfx.protocol.files import Code, Launch, Traces
 from shrinkfx.worker.cpu_memory import guard_pages
-from shrinkfx.worker.explaining import rejected_code
-from shrinkfx.worker.explaining.machine_code import locate_kernels
+from shrinkfx.worker.explaining.compiled_code import locate_kernels, read_excerpt
 from shrinkfx.worker.explaining.origins import find_origins
-from shrinkfx.worker.explaining.own_nodes import track_user_nodes
 from shrinkfx.worker.forkserver.supervise import Note
 from shrinkfx.worker.interpreter.findings import Report
 from shrinkfx.worker.interpreter.memory_checks.bounds import place_of_launch
@@ -60,7 +58,7 @@ def collect_evidence(path: Path, note: Note) -> Iterator[Note]:
     patched = mock.patch.object(
         codegen_api.debug, "reset_provenance_globals", contextlib.nullcontext
     )
-    with patched, track_user_nodes() as user_nodes:
+    with patched:
         try:
             yield noted
         except Exception as error:
@@ -69,13 +67,12 @@ def collect_evidence(path: Path, note: Note) -> Iterator[Note]:
                 _traces(path),
                 message=str(error),
                 at_work=str(node.target) if node is not None else "",
-                is_own=node is not None and node in user_nodes,
                 raised_at=tuple(
                     map(tuple, find_undeclared_size(error) or find_raising_nodes(error))
                 ),
                 kernel=find_kernel(error),
                 launch=find_launch_number(error),
-                excerpt=rejected_code.read_excerpt(str(error)),
+                excerpt=read_excerpt(str(error)),
             )
             _write_traces(path, traces)
             raise

@@ -8,6 +8,7 @@ disk early, because the process may die at any point.
 from __future__ import annotations
 
 import contextlib
+import copy
 import functools
 import linecache
 import os
@@ -18,21 +19,28 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-import sympy
+import torch
 from torch import fx
+from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind
 
 from shrinkfx.failure.signature import Stage
+from shrinkfx.program.sizes import names_in
 from shrinkfx.protocol.choices import Build
 from shrinkfx.protocol.compiled_program_view import (
     Anatomy,
+    Carrier,
+    EagerRange,
+    GivenInput,
     KernelLaunch,
     KernelText,
     LineOrigin,
     MadeBuffer,
     StrayAccess,
-    TimedSize,
+    Symbol,
 )
 from shrinkfx.protocol.requests import CheckOptions
+from shrinkfx.worker.eager import uninitialised
 from shrinkfx.worker.eager.intermediates import SEED
 from shrinkfx.worker.explaining.kernel_tracing import (
     ADDED_LINE_MARK,
@@ -40,17 +48,19 @@ from shrinkfx.worker.explaining.kernel_tracing import (
     instrument_kernel,
 )
 from shrinkfx.worker.explaining.origins import find_origins
-from shrinkfx.worker.explaining.program_facts import (
-    add_code_names,
-    collect_eager_facts,
-    describe_program_inputs,
-)
+from shrinkfx.worker.explaining.recompute import is_identical
 from shrinkfx.worker.forkserver.supervise import Note
+from shrinkfx.worker.graph.describe import mutates
 from shrinkfx.worker.graph.rebuild import RebuiltCandidate
 from shrinkfx.worker.interpreter.findings import KernelFinding, Probe, Report
 from shrinkfx.worker.interpreter.memory_checks.bounds import CHECKER, place_of_launch
+from shrinkfx.worker.model import flat_inputs
 from shrinkfx.worker.private_api import codegen_api
-from shrinkfx.worker.private_api.inductor_api import config
+from shrinkfx.worker.sizes.bindings import (
+    SizesByName,
+    bind_symbols,
+)
+from shrinkfx.worker.sizes.read_space import conditions
 
 
 @contextlib.contextmanager
@@ -78,7 +88,7 @@ def record_compiled_view(
     def noted(stage: str) -> None:
         if stage == Stage.LOAD and options.reference:
             seed = SEED if options.fallback_random else SEED + 1
-            recorder.add_eager(run, seed, options.calls)
+            recorder.add_eager(run, seed)
         _write_view(folder, recorder.build_view(build))
         note(stage)
 
@@ -112,7 +122,6 @@ class _ViewRecorder:
         self._lines_too = lines_too
         self._graph: Any = None
         self._lines = LineOrigins()
-        self._timed = TimedSizes()
         self._reset()
 
     def _reset(self) -> None:
@@ -122,19 +131,11 @@ class _ViewRecorder:
         self._buffers: dict[str, MadeBuffer] = {}
         self._reused: dict[str, str] = {}
         self._inputs: tuple[str, ...] = ()
-        self._timed.reset()
 
-    def add_eager(self, run: RebuiltCandidate, second_seed: int, calls: int) -> None:
+    def add_eager(self, run: RebuiltCandidate, second_seed: int) -> None:
         """Add facts of the eager run that a run with another seed confirms."""
-        facts = collect_eager_facts(run, second_seed, calls)
-        results = {b.result for b in self._buffers.values() if b.handed}
-        self._view = replace(
-            self._view,
-            eager=facts.ranges,
-            untrue=facts.untrue,
-            states=facts.states,
-            real=tuple(real for name, real in facts.layouts.items() if name in results),
-        )
+        ranges = collect_eager_ranges(run, second_seed)
+        self._view = replace(self._view, eager=ranges)
 
     def build_view(self, build: Path) -> Anatomy:
         """Return the compiled-program view as known so far."""
@@ -148,7 +149,6 @@ class _ViewRecorder:
             ),
             launches=_add_launch_nodes(self._launches),
             buffers=tuple(self._buffers.values()),
-            timed=tuple(self._timed.found),
         )
 
     @contextlib.contextmanager
@@ -162,7 +162,6 @@ class _ViewRecorder:
         }
         with contextlib.ExitStack() as stack:
             stack.enter_context(self._lines.record_lines())
-            stack.enter_context(self._timed.record_timed_sizes())
             for name, wrap in wraps.items():
                 stack.enter_context(mock.patch.object(owner, name, wrap(owner)))
             yield
@@ -261,9 +260,6 @@ def _describe_buffer(name: str) -> MadeBuffer | None:
         tuple(map(str, layout.size)),
         tuple(map(str, layout.stride)),
         str(layout.dtype).removeprefix("torch."),
-        handed=isinstance(
-            buffer, (codegen_api.ir.ExternKernelAlloc, codegen_api.ir.MultiOutput)
-        ),
     )
 
 
@@ -376,110 +372,6 @@ def _kernel_text(finding: KernelFinding) -> tuple[str, int]:
     return "\n".join(lines[begin:end]).rstrip(), finding.line - 1 - begin
 
 
-# Find sizes with which AOTInductor times a kernel by mistake.
-#
-# Code generation records launches graph by graph, and computes their benchmark
-# arguments later, when another graph may be current. Each graph has its own table of
-# precomputed sizes (``ps0``). So this compares the values in both graphs: the one of
-# the launch, and the one that is current then.
-#
-# Private APIs: ``generate_kernel_call``, ``_generate_kernel_call_helper`` and
-# ``generate_example_arg_value`` of torch/_inductor/codegen/wrapper.py, and
-# ``SizeVarAllocator.remove_precomputed_replacements`` (2.11 to 2.13).
-
-
-class TimedSizes:
-    """Collects benchmark sizes that differ from the sizes in the kernel's own graph."""
-
-    def __init__(self) -> None:
-        self.found: list[TimedSize] = []
-        self._graphs: dict[str, codegen_api.GraphLowering] = {}
-        self._kernel = ""
-
-    def reset(self) -> None:
-        """Forget the sizes of another program."""
-        self.found, self._graphs = [], {}
-
-    @contextlib.contextmanager
-    def record_timed_sizes(self) -> Iterator[None]:
-        """Record the sizes of the kernels that are timed in the block."""
-        owner = codegen_api.PythonWrapperCodegen
-        wraps = {
-            "generate_kernel_call": self._wrap_kernel_call,
-            "_generate_kernel_call_helper": self._wrap_call_helper,
-            "generate_example_arg_value": self._wrap_example_value,
-        }
-        with contextlib.ExitStack() as stack:
-            for name, wrap in wraps.items():
-                patch = mock.patch.object(owner, name, wrap(getattr(owner, name)))
-                stack.enter_context(patch)
-            yield
-
-    def _wrap_kernel_call(self, original: Any) -> Any:
-        """Wrap ``generate_kernel_call``: record the graph of the first launch."""
-
-        @functools.wraps(original)
-        def wrapped(wrapper: Any, name: str, *args: Any, **more: Any) -> Any:
-            self._graphs.setdefault(
-                name, codegen_api.V.graph
-            )  # a kernel is timed at its first launch
-            return original(wrapper, name, *args, **more)
-
-        return wrapped
-
-    def _wrap_call_helper(self, original: Any) -> Any:
-        """Wrap ``_generate_kernel_call_helper``: record which kernel is timed."""
-
-        @functools.wraps(original)
-        def wrapped(wrapper: Any, name: str, *args: Any, **more: Any) -> Any:
-            self._kernel = name
-            return original(wrapper, name, *args, **more)
-
-        return wrapped
-
-    def _wrap_example_value(self, original: Any) -> Any:
-        """Wrap ``generate_example_arg_value``: compare the size that it returns."""
-
-        @functools.wraps(original)
-        def wrapped(wrapper: Any, argument: Any, *args: Any, **more: Any) -> Any:
-            text = original(wrapper, argument, *args, **more)
-            graph = self._graphs.get(self._kernel)
-            size = getattr(argument, "inner_expr", argument)
-            if graph is not None and isinstance(size, sympy.Expr) and text.isdigit():
-                self._compare(str(argument), size, graph, int(text))
-            return text
-
-        return wrapped
-
-    def _compare(
-        self, name: str, size: sympy.Expr, graph: codegen_api.GraphLowering, value: int
-    ) -> None:
-        """Record a size whose benchmark value differs from its graph's value."""
-        meant = int(graph.sizevars.optimization_hint(size))
-        if meant == value:
-            return
-        current: Any = codegen_api.V.graph
-        there = current.sizevars.remove_precomputed_replacements(size)
-        is_known = not any(
-            codegen_api.symbol_is_type(symbol, codegen_api.SymT.PRECOMPUTED_SIZE)
-            for symbol in there.free_symbols
-        )
-        fallback = getattr(config, "unbacked_symint_fallback", None)
-        self.found.append(
-            TimedSize(
-                kernel=self._kernel,
-                name=name,
-                graph=graph.name or "",
-                stands_for=str(graph.sizevars.remove_precomputed_replacements(size)),
-                meant=meant,
-                searched_graph=current.name or "",
-                there=str(there) if is_known else "",
-                value=value,
-                is_fallback=not is_known and value == fallback,
-            )
-        )
-
-
 # Record for which program node each line of generated code was written.
 #
 # Inductor keeps this for a kernel, not for its lines. A lowering creates a function
@@ -583,3 +475,176 @@ def _find_current_node() -> fx.Node | None:
     current = getattr(codegen_api.V.interpreter, "current_node", None)
     node = current.meta.get(_META) if isinstance(current, fx.Node) else None
     return node if isinstance(node, fx.Node) else None
+
+
+# Describe a program's inputs and symbols, as declared and in the run.
+#
+# Also run the program in eager to collect integer ranges, layouts and fake-kernel
+# mismatches.
+
+_ROLES = {
+    InputKind.USER_INPUT: "input",
+    InputKind.PARAMETER: "weight",
+    InputKind.BUFFER: "registered buffer",
+    InputKind.CONSTANT_TENSOR: "constant",
+}
+
+
+_INTEGER_DTYPES = {
+    torch.bool,
+    torch.uint8,
+    torch.int8,
+    torch.int16,
+    torch.int32,
+    torch.int64,
+}
+"""The dtypes whose values are recorded as integers."""
+
+
+def describe_program_inputs(run: RebuiltCandidate) -> Anatomy:
+    """Describe a program's inputs and symbols."""
+    exported = run.exported
+    flat = flat_inputs(exported, run.failing)
+    holds = run.original is not None and hasattr(run.original, "_guards_code")
+    return Anatomy(
+        inputs=tuple(_inputs(exported, flat)),
+        symbols=tuple(_symbols(run, bind_symbols(exported, flat))),
+        guards_unknown="" if holds else _REDONE if run.original is None else _NO_GUARDS,
+    )
+
+
+_REDONE = "the program was exported again, and its size symbols have other names"
+_NO_GUARDS = "this PyTorch writes none into a program"
+
+
+def add_code_names(
+    inputs: Sequence[GivenInput], names: Sequence[str]
+) -> tuple[GivenInput, ...]:
+    """Add the names that generated code uses for the inputs.
+
+    Args:
+        names: the names of the graph's inputs in order, with or without weights.
+    """
+    for chosen in ([*inputs], [i for i in inputs if i.role == "input"]):
+        if len(chosen) == len(names):
+            codes = {i.name: n for i, n in zip(chosen, names, strict=True)}
+            return tuple(
+                GivenInput(**{**vars(i), "code": codes.get(i.name, i.code)})
+                for i in inputs
+            )
+    return tuple(inputs)
+
+
+def _inputs(exported: ExportedProgram, flat: Sequence[Any]) -> Iterator[GivenInput]:
+    """Yield a description of each input, weight, buffer and constant."""
+    placeholders = [n for n in exported.graph.nodes if n.op == "placeholder"]
+    specs = exported.graph_signature.input_specs
+    for node, spec, real in zip(placeholders, specs, flat, strict=True):
+        fake = node.meta.get("val")
+        is_tensor = isinstance(real, torch.Tensor)
+        declared = fake if isinstance(fake, torch.Tensor) else None
+        yield GivenInput(
+            name=node.name,
+            code=(spec.target or node.name).replace(".", "_"),
+            target=spec.target or "",
+            role=_ROLES.get(spec.kind, str(spec.kind.name).lower()),
+            shape=tuple(map(str, declared.shape)) if declared is not None else (),
+            stride=tuple(map(str, declared.stride())) if declared is not None else (),
+            dtype=_dtype(declared, fake),
+            device=str(declared.device) if declared is not None else "",
+            real_shape=tuple(real.shape) if is_tensor else (),
+            real_stride=tuple(real.stride()) if is_tensor else (),
+        )
+
+
+def _dtype(declared: torch.Tensor | None, fake: Any) -> str:
+    if declared is None:
+        return type(fake).__name__
+    return str(declared.dtype).removeprefix("torch.")
+
+
+def _symbols(run: RebuiltCandidate, sizes: SizesByName) -> Iterator[Symbol]:
+    """Yield each symbol with its range, value, carriers (input dims) and guards."""
+    exported = run.exported
+    placeholders = [n for n in exported.graph.nodes if n.op == "placeholder"]
+    carriers: dict[str, list[Carrier]] = {}
+    for node in placeholders:
+        fake = node.meta.get("val")
+        for dim, size in enumerate(getattr(fake, "shape", ())):
+            if isinstance(size, torch.SymInt):
+                for symbol in sorted(map(str, size.node.expr.free_symbols)):
+                    carrier = Carrier(node.name, dim, str(size.node.expr))
+                    carriers.setdefault(symbol, []).append(carrier)
+    values = {str(symbol): value for symbol, value in sizes.items()}
+    ranges = {str(s): r for s, r in exported.range_constraints.items()}
+    guards = _guards(run)
+    for name in dict.fromkeys([*carriers, *ranges]):
+        declared = ranges.get(name)
+        yield Symbol(
+            name=name,
+            least=str(declared.lower) if declared is not None else "",
+            most=str(declared.upper) if declared is not None else "",
+            value=int(values[name]) if name in values else None,
+            carriers=tuple(carriers.get(name, ())),
+            guards=tuple(text for names, text in guards if name in names),
+        )
+
+
+def _guards(run: RebuiltCandidate) -> list[tuple[set[str], str]]:
+    """List the input program's guards on its sizes, with the symbols that they name.
+
+    Candidates lose the guards in decomposition and cutting; a candidate that was
+    exported again has the guards that export found.
+    """
+    declared = conditions(run.original or run.exported)
+    return [(names_in(text), text) for text in declared]
+
+
+def collect_eager_ranges(
+    run: RebuiltCandidate, second_seed: int
+) -> tuple[EagerRange, ...]:
+    """Run one call in eager, node by node, and collect the ranges of integer values.
+
+    Args:
+        second_seed: the seed of a second run. A value that differs between the runs has
+            no range in the result, because it may differ in the failing run, too.
+    """
+    flat = flat_inputs(run.exported, run.failing)
+    module = run.exported.graph_module
+    filled = fx.GraphModule(module, copy.deepcopy(module.graph))
+    uninitialised.fill_uninitialized(filled, 1)
+    first, second = _IntegerRecorder(module), _IntegerRecorder(filled)
+    copied = mutates(run.exported)
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        torch.manual_seed(SEED)
+        first.run(*(_copies(flat) if copied else flat))
+        torch.manual_seed(second_seed)
+        with contextlib.suppress(Exception):  # uninitialized memory may be an index
+            second.run(*(_copies(flat) if copied else flat))
+    return tuple(
+        EagerRange(name, int(value.min()), int(value.max()))
+        for name, value in first.values.items()
+        if is_identical(value, second.values.get(name))
+    )
+
+
+class _IntegerRecorder(fx.Interpreter):
+    """Records integer values."""
+
+    def __init__(self, module: fx.GraphModule) -> None:
+        super().__init__(module)
+        self.values: dict[str, torch.Tensor] = {}
+
+    def run_node(self, n: fx.Node) -> Any:
+        value = super().run_node(n)
+        is_filled = isinstance(value, torch.Tensor) and value.numel() > 0
+        if is_filled and value.dtype in _INTEGER_DTYPES:
+            self.values[n.name] = value.detach().clone()
+        return value
+
+
+def _copies(values: Sequence[Any]) -> list[Any]:
+    return [
+        value.detach().clone() if isinstance(value, torch.Tensor) else value
+        for value in values
+    ]

@@ -24,13 +24,11 @@ from shrinkfx.worker.private_api import codegen_api
 from shrinkfx.worker.private_api.graph_api import pytree
 
 _HOOK = "set_kernel_post_grad_provenance_tracing"
-_BEFORE, _AFTER, _ARGUMENT_AFTER = "before", "after", "left"
+_BEFORE, _AFTER = "before", "after"
 _RESULTS = "results.pt"
 _PASSING = "passing"
 _SAVED = Path("tmp", "aoti_torch")
 """The folder below the working directory where AOTInductor's C++ saves tensors."""
-_ATEN = ("aten.", "prims.")
-"""Namespaces of PyTorch's operators, which declare all their writes."""
 
 
 @dataclass(frozen=True)
@@ -54,13 +52,11 @@ class Recording:
 
     Attributes:
         graph: the graph that Inductor lowered.
-        layouts: for each buffer its sizes, as expressions over symbols.
     """
 
     folder: Path
     graph: fx.GraphModule | None = None
     launches: list[RecordedLaunch] = field(default_factory=list)
-    layouts: dict[str, tuple[Any, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._schedule: list[Any] = []
@@ -107,10 +103,6 @@ class Recording:
             finally:
                 self._calling = False
             self._end(wrapper, list_outputs(part))
-            if not get_operator_name(part).startswith(_ATEN) and not find_source_tuple(
-                part
-            ):
-                self._save_again(wrapper, list_outputs(part))
             return result
 
         def scheduled(scheduling: Any, *args: Any, **kwargs: Any) -> Any:
@@ -176,20 +168,10 @@ class Recording:
             self._variables.add(variable)
             if node is not None:
                 self._save(wrapper, variable, _AFTER, name)
-                self.layouts[name] = tuple(buffer.node.get_size())
                 launch = self.launches[self._number]
                 made = (*launch.made, (name, node))
                 self.launches[self._number] = replace(launch, made=made)
         self._schedule = []
-
-    def _save_again(self, wrapper: Any, buffers: list[Any]) -> None:
-        """Save an operator's arguments again, other than those it declares to write."""
-        if self._lowering is not codegen_api.V.graph:
-            return
-        written = set(map(find_variable, buffers))
-        for name in self.launches[self._number].arguments:
-            if name not in written:
-                self._save(wrapper, name, _ARGUMENT_AFTER, name)
 
     def _save(self, wrapper: Any, variable: str, when: str, name: str) -> None:
         """Write the line that saves a tensor to a file like ``after_2_buf3_cpu.pt``."""
@@ -208,10 +190,6 @@ class Recording:
     def load_argument_before(self, launch: int, buffer: str) -> torch.Tensor | None:
         """Load a buffer as it was before a launch."""
         return self._read(f"{_BEFORE}_{launch}_{buffer}_")
-
-    def load_argument_after(self, launch: int, buffer: str) -> torch.Tensor | None:
-        """Load a buffer as it was after an operator that declares no write to it."""
-        return self._read(f"{_ARGUMENT_AFTER}_{launch}_{buffer}_")
 
     def _read(self, prefix: str) -> torch.Tensor | None:
         # In C++ a slash is missing before the name (torch 2.13).

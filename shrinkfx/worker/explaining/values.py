@@ -15,36 +15,31 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch.export import ExportedProgram
 
 from shrinkfx.protocol.kernel_values import (
     Computed,
     KernelValues,
-    Overwritten,
     Wrong,
-)
-from shrinkfx.worker.explaining.errors import Tolerance, measure_difference
-from shrinkfx.worker.explaining.lowered import (
-    ComparedRun,
-    add_graph_results,
-    measure_tensor_difference,
 )
 from shrinkfx.worker.explaining.recompute import (
     CannotRecompute,
     Known,
+    Tolerance,
     copy_to_cpu,
     is_identical,
     is_view,
     list_called_operators,
     list_nodes_between,
     list_writers,
+    measure_difference,
     measure_sensitivity,
     recompute,
     run_deterministic,
     run_graph,
 )
 from shrinkfx.worker.explaining.recording import Recording
-from shrinkfx.worker.model import flat_inputs
-from shrinkfx.worker.sizes.bindings import bind_symbols
+from shrinkfx.worker.model import Inputs, flat_inputs
 
 _NOT_RETURNED = "what is returned is not what a kernel has left in memory"
 
@@ -106,12 +101,7 @@ def _compare_values(
     memory = {s.node: s.value for s in seen if s.launch}
     values = {s.node: s.value for s in seen} | memory | known
     comparison = _Comparison(ran, values, memory, eager)
-    computed = tuple(
-        _with_size(comparison.compare(each), each, recording, ran) for each in seen
-    )
-    nodes = {s.name: s.node for s in seen if s.launch} | {n.name: n for n in known}
-    overwritten = find_undeclared_writes(recording, nodes, computed, ran)
-    report = replace(report, overwritten=tuple(overwritten))
+    computed = tuple(map(comparison.compare, seen))
     if any(value.wrong for value in computed):
         report = replace(report, computed=computed)
         return add_graph_results(report, recording.graph.graph, eager, ran)
@@ -119,16 +109,6 @@ def _compare_values(
     tiny = tuple(map(closer.compare, seen))
     report = replace(report, computed=tiny, tiny=any(value.wrong for value in tiny))
     return add_graph_results(report, recording.graph.graph, eager, ran)
-
-
-def _with_size(
-    result: Computed, seen: _MemoryValue, recording: Recording, ran: ComparedRun
-) -> Computed:
-    """Add which size differs from the plan, for a value whose shape is not eager's."""
-    if result.wrong is None or not result.wrong.metadata or not seen.launch:
-        return result
-    planned = recording.layouts.get(seen.name, ())
-    return replace(result, missized=describe_wrong_size(seen.value, planned, ran))
 
 
 def _compute_roots(graph: fx.GraphModule, ran: ComparedRun) -> dict[fx.Node, Any]:
@@ -333,107 +313,141 @@ def _relative(tolerance: Tolerance) -> Tolerance:
     return lambda dtype: (tolerance(dtype)[0], 0.0)
 
 
-# Find buffers whose size in memory differs from the compiler's plan.
+# Check whether the graph that Inductor lowers computes what the program computes.
 #
-# The plan gives a buffer's sizes over symbols; compiled code reads each symbol's
-# value off the inputs of a call. If the plan is right and the buffer's size is not,
-# then compiled code read a symbol wrongly, and no operator is at fault.
+# Both run in eager. If they differ, no kernel is at fault but a rewrite of the program:
+# functionalization, a decomposition, or a pass.
+
+Origins = Callable[[fx.Node], list[str]]
+"""Returns the names of the program's nodes that a node of Inductor's graph comes
+from."""
 
 
-def describe_wrong_size(
-    value: torch.Tensor, planned: Sequence[Any], ran: ComparedRun
-) -> str:
-    """Return a message about a size of a buffer that compiled code got wrong, or ''.
+@dataclass(frozen=True)
+class ComparedRun:
+    """A program that was run and compared with eager.
+
+    Attributes:
+        calls: the number of calls; the values are those of the last one.
+        metadata: whether its results differ from eager's in shape or dtype.
+    """
+
+    exported: ExportedProgram
+    inputs: Inputs
+    calls: int
+    tolerance: Tolerance
+    origins: Origins
+    metadata: bool = False
+
+
+def add_graph_results(
+    facts: KernelValues, graph: fx.Graph, eager: Mapping[fx.Node, Any], ran: ComparedRun
+) -> KernelValues:
+    """Add the results of the lowered graph in eager to a report of kernel values.
+
+    If they differ from the program's, this adds the first rewritten node, or the lost
+    write.
 
     Args:
-        planned: the buffer's sizes, expressions over the program's symbols.
+        facts: the report.
+        eager: the graph's values in eager, without those that depend on random numbers.
     """
-    if len(planned) != value.dim():
-        return ""
-    known = bind_symbols(ran.exported, flat_inputs(ran.exported, ran.inputs))
-    numbers = {str(size): number for size, number in known.items()}
-    for size, real in zip(planned, value.shape, strict=True):
-        symbols: set[Any] = getattr(size, "free_symbols", set())
-        if not symbols or any(str(symbol) not in numbers for symbol in symbols):
-            continue
-        right = size.xreplace({symbol: numbers[str(symbol)] for symbol in symbols})
-        if right.is_number and int(right) != real:
-            return (
-                f"{size} is {int(right)} at these inputs, and {real} in compiled code"
-            )
-    return ""
+    if ran.calls > 1:
+        return facts
+    program = ran.exported.graph
+    placeholders = program.find_nodes(op="placeholder")
+    flat = flat_inputs(ran.exported, ran.inputs)
+    known = dict(zip(placeholders, map(copy_to_cpu, flat), strict=True))
+    values = run_deterministic(program, known)
+    got, expected = _results(graph, eager), _results(program, values)
+    agrees = _compare_results(got, expected, ran.tolerance)
+    facts = replace(facts, graph_agrees=agrees)
+    if agrees is not False:
+        return facts
+    wrong = [
+        measure_tensor_difference(*pair, ran.tolerance)
+        for pair in zip(got, expected, strict=True)
+    ]
+    facts = replace(facts, rewritten_wrong=next(filter(None, wrong)))
+    writers = [n for n in program.nodes if any(map(_writes_into(n), n.all_input_nodes))]
+    if writers:  # a node's value changes as the program runs
+        return replace(facts, lost=_find_lost_write(writers, program, known, got, ran))
+    for node in program.nodes:
+        parts = _parts(graph, node.name, ran.origins)
+        diff = _measure_last([eager.get(part) for part in parts], values.get(node), ran)
+        if diff is not None:
+            return replace(facts, rewritten=node.name, rewritten_wrong=diff)
+    return facts
 
 
-def find_undeclared_writes(
-    recording: Recording,
-    nodes: Mapping[str, fx.Node],
-    computed: Sequence[Computed],
+def _writes_into(node: fx.Node) -> Callable[[fx.Node], bool]:
+    """Return a predicate: whether ``node`` writes into an operand."""
+    return lambda operand: node in list_writers(operand)
+
+
+def _find_lost_write(
+    writers: list[fx.Node],
+    program: fx.Graph,
+    known: Mapping[fx.Node, Any],
+    results: list[Any],
     ran: ComparedRun,
-) -> Iterator[Overwritten]:
-    """Yield undeclared writes that run too early: later kernels read the changed value.
+) -> str:
+    """Return the operator without whose write eager gives the same results, or ''.
 
-    Args:
-        nodes: the node whose value each buffer, input and weight holds.
-        computed: the values of the run, with the launches that computed them.
+    It is '' as well if there are several such operators.
     """
-    is_before = _program_order(ran)
-    for number, launch in enumerate(recording.launches):
-        writing = [node for _, node in launch.made]
-        operators = tuple(dict.fromkeys(n for w in writing for n in ran.origins(w)))
-        for name in launch.arguments:
-            before = recording.load_argument_before(number, name)
-            after = recording.load_argument_after(number, name)
-            if before is None or after is None or name not in nodes or not writing:
-                continue
-            changed = int((~torch.isclose(before, after, 0, 0, equal_nan=True)).sum())
-            read = _read_before(nodes[name], writing[0], is_before)
-            early = {n for e in read for n in ran.origins(e)}
-            later = [value for value in computed if value.launch > number + 1]
-            readers = [value for value in later if early & {*value.operators}]
-            if changed and readers:
-                yield Overwritten(
-                    value=name,
-                    kernel=launch.kernel,
-                    launch=number + 1,
-                    operators=operators,
-                    changed=changed,
-                    of=before.numel(),
-                    read_by=tuple(dict.fromkeys(r.kernel for r in readers)),
-                    readers=tuple(n for n in readers[0].operators if n in early),
-                )
+    lost = []
+    for node in writers:
+        copies = {n: copy_to_cpu(v) for n, v in known.items()}
+        values = run_graph(program, copies, seed=0, ignored=node)
+        if _compare_results(results, _results(program, values), ran.tolerance):
+            lost.append(node.name)
+    return lost[0] if len(lost) == 1 else ""
 
 
-IsBefore = Callable[[fx.Node, fx.Node], bool]
-"""Returns whether eager runs one node before another."""
+def _parts(graph: fx.Graph, name: str, origins: Origins) -> list[fx.Node]:
+    """List the graph's calls that come from one node of the program and no other."""
+    calls = (node for node in graph.nodes if node.op == "call_function")
+    return [node for node in calls if origins(node) == [name]]
 
 
-def _program_order(ran: ComparedRun) -> IsBefore:
-    """Return a predicate that orders nodes as the program orders their origins.
-
-    Inductor reorders operators that it takes as independent, which is the bug in
-    question. So its own order counts only for nodes that come from no operator of the
-    program.
-    """
-    order = {node.name: place for place, node in enumerate(ran.exported.graph.nodes)}
-
-    def is_before(node: fx.Node, other: fx.Node) -> bool:
-        mine, theirs = (
-            [order[name] for name in ran.origins(each) if name in order]
-            for each in (node, other)
-        )
-        if mine and theirs:
-            return max(mine) < max(theirs)
-        return node < other
-
-    return is_before
+def _measure_last(values: list[Any], expected: Any, ran: ComparedRun) -> Wrong | None:
+    """Measure how the last of several values differs; None if any of them is right."""
+    if not isinstance(expected, torch.Tensor):
+        return None
+    tensors = [value for value in values if isinstance(value, torch.Tensor)]
+    errors = [
+        measure_difference(value, expected, None, ran.tolerance) for value in tensors
+    ]
+    measured = [wrong for wrong in errors if wrong is not None and not wrong.metadata]
+    return measured[-1] if measured and all(errors) else None
 
 
-def _read_before(value: fx.Node, writing: fx.Node, is_before: IsBefore) -> set[fx.Node]:
-    """Return the nodes that eager computes from a value before a node overwrites it."""
-    nodes: set[fx.Node] = set()
-    pending = [value]
-    while pending:
-        users = [u for u in pending.pop().users if is_before(u, writing)]
-        pending += [u for u in users if u not in nodes]
-        nodes.update(users)
-    return nodes
+def _results(graph: fx.Graph, values: Mapping[fx.Node, Any]) -> list[Any]:
+    """List the values that a graph returns; None for each one that is missing."""
+    (output,) = graph.find_nodes(op="output")
+    returned = list(output.args[0])
+    return [values.get(v) if isinstance(v, fx.Node) else None for v in returned]
+
+
+def _compare_results(
+    actual: list[Any], expected: list[Any], tolerance: Tolerance
+) -> bool | None:
+    """Return whether results agree; None if one is random or could not be computed."""
+    values = [*actual, *expected]
+    if len(actual) != len(expected) or any(v is None for v in values):
+        return None
+    pairs = zip(actual, expected, strict=True)
+    return all(
+        measure_tensor_difference(left, right, tolerance) is None
+        for left, right in pairs
+    )
+
+
+def measure_tensor_difference(
+    value: Any, expected: Any, tolerance: Tolerance
+) -> Wrong | None:
+    """Measure how one tensor differs from another; None if either is no tensor."""
+    if isinstance(value, torch.Tensor) and isinstance(expected, torch.Tensor):
+        return measure_difference(value, expected, None, tolerance)
+    return None

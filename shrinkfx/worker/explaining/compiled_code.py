@@ -1,18 +1,18 @@
-"""Find the machine code of kernels in this process.
-
-A fault reports only the address of the faulting instruction. The library that
-AOTInductor builds has a symbol table with the names and addresses of its functions.
-"""
+"""Find the machine code of kernels, and excerpts of code that a compiler rejects."""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 import struct
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from shrinkfx.protocol.files import Code
+from shrinkfx.failure.readers.compilers import parse_gcc_error
+from shrinkfx.program.display_text import printable
+from shrinkfx.protocol.files import Code, Excerpt
 
 _SECTION = struct.Struct("<IIQQQQIIQQ")
 """Elf64_Shdr; its fields 5 to 7, counted from 1, are offset, size and link."""
@@ -20,7 +20,7 @@ _SECTION = struct.Struct("<IIQQQQIIQQ")
 _SYMBOL = struct.Struct("<IBBHQQ")
 """Elf64_Sym: name, info, other, section, value, size."""
 
-_SYMBOLS, _FUNCTION = 2, 2
+_SYMBOLS, _FUNCTION_SYMBOL = 2, 2
 """SHT_SYMTAB, STT_FUNC."""
 
 _64_BITS_LITTLE = b"\x7fELF\x02\x01"
@@ -73,6 +73,41 @@ def _functions(elf: bytes) -> Iterator[tuple[str, int, int]]:
         names = sections[section.link].offset
         table = elf[section.offset : section.offset + section.size]
         for name, info, _, _, value, size in _SYMBOL.iter_unpack(table):
-            if info & 0xF == _FUNCTION and size:
+            if info & 0xF == _FUNCTION_SYMBOL and size:
                 end = elf.index(b"\0", names + name)
                 yield elf[names + name : end].decode(errors="replace"), value, size
+
+
+# Excerpts of generated code that the C++ compiler rejects.
+
+_CONTEXT_LINES = 3
+"""The number of lines shown before and after the rejected line."""
+
+_MAX_CHARACTERS = 400
+_FUNCTION = re.compile(r"\bvoid +([\w:]+)\(")
+
+
+def read_excerpt(message: str) -> Excerpt | None:
+    """Return the lines around the line that g++ rejects; None if it names no line.
+
+    A check calls this before the generated file is deleted.
+    """
+    error = parse_gcc_error(message)
+    if error is None or not error.file:
+        return None
+    lines: list[str] = []
+    with contextlib.suppress(OSError):
+        text = Path(error.file).read_text(errors="replace")
+        lines = text.split("\n")
+    if not 0 < error.line <= len(lines):
+        return None
+    first = max(1, error.line - _CONTEXT_LINES)
+    shown = lines[first - 1 : error.line + _CONTEXT_LINES]
+    above = "\n".join(lines[: error.line])
+    return Excerpt(
+        file=Path(error.file).name,
+        first=first,
+        line=error.line,
+        lines=tuple(printable(line[:_MAX_CHARACTERS]) for line in shown),
+        function=(_FUNCTION.findall(above) or [""])[-1],
+    )
