@@ -34,6 +34,7 @@ def minify(
     inputs: str | Path | None = None,
     preload: Sequence[str | Path] = (),
     run_code: bool = False,
+    sandbox: str = "off",
     device: str | None = None,
     backend: str = Backend.AUTO,
     arch: str = ARCHS[0],
@@ -93,6 +94,8 @@ def minify(
         preload: modules, ``.py`` or ``.so`` files that register custom operators.
         run_code: allow shrinkfx to execute Python code that a dump or a source archive
             stores as its program; such a file is refused otherwise.
+        sandbox: ``on`` runs the program, and all that loads or compiles it, in a
+            sandbox of bubblewrap; ``auto``, only where bubblewrap works; or ``off``.
         device: device to move the program to: ``cpu``, ``cuda`` or ``cuda:1``.
         backend: ``aoti``; ``interpreter``, which checks CUDA kernels without a GPU; or
             ``auto``, the interpreter for a CUDA program if there is no GPU.

@@ -57,7 +57,11 @@ def export(script: Script, options: Options, folder: Path) -> ResolvedProgram:
         text = text.replace(repr(script.save_dir), repr(save_dir or None))
     code.write_text(text, encoding="utf-8")
     task = ExportRunnable(str(code.resolve()), save_dir, str(program.resolve()))
-    with bare_worker(options, script.environment, options.preload) as ask:
+    places: dict[str, list[Path]] = {
+        "writable": [folder],
+        "readable": [data] if data else [],
+    }
+    with bare_worker(options, script.environment, options.preload, **places) as ask:
         ending = ask(task)
         inductor, notes = find_changed_settings(ask, script)
     if not isinstance(ending.answer, Exported):
@@ -104,7 +108,8 @@ def _describe_export(
 def run_as_torch_compile(code: Path, save_dir: str, options: Options) -> str:
     """Run a graph as the dump's own ``__main__`` would, and describe the outcome."""
     try:
-        with bare_worker(options, {}, options.preload) as ask:
+        read = [code, Path(save_dir)] if save_dir else [code]
+        with bare_worker(options, {}, options.preload, readable=read) as ask:
             ending = ask(RunRunnable(str(code.resolve()), save_dir))
     except (LoadError, WorkerError) as error:
         return f"the outcome is unknown: {error}"

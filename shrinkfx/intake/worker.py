@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 
 from shrinkfx.check.client.server import Server
 from shrinkfx.intake.script import Script
@@ -14,6 +15,7 @@ from shrinkfx.protocol.descriptions import Settings
 from shrinkfx.protocol.requests import Request
 from shrinkfx.protocol.tasks import ReadSettings, Task
 from shrinkfx.system.host_memory import estimate_available_bytes
+from shrinkfx.system.sandbox import Sandbox
 
 _TIMEOUT_S = 600.0
 
@@ -22,16 +24,30 @@ AskWorker = Callable[[Task], Ending]
 
 @contextlib.contextmanager
 def bare_worker(
-    options: Options, environment: Mapping[str, str], preloads: Sequence[str] = ()
+    options: Options,
+    environment: Mapping[str, str],
+    preloads: Sequence[str] = (),
+    *,
+    writable: Sequence[Path] = (),
+    readable: Sequence[Path] = (),
 ) -> Iterator[AskWorker]:
     """Start a worker with the variables of a failing run; yield its ``ask`` function.
+
+    Args:
+        writable: the folders that its tasks write to.
+        readable: the files and folders that its tasks read.
 
     Raises:
         LoadError: a preload cannot be read.
         WorkerError: the worker died.
     """
     variables = {**environment, **options.environment}
-    with Server(preloads=preloads, environment=variables, cwd=options.cwd) as server:
+    sandbox = Sandbox.choose(
+        options.sandbox, _note_nothing, writable, (*options.files, *readable)
+    )
+    with Server(
+        preloads=preloads, environment=variables, cwd=options.cwd, sandbox=sandbox
+    ) as server:
 
         def ask(task: Task) -> Ending:
             timeout_s = options.timeout_s or _TIMEOUT_S
@@ -39,6 +55,10 @@ def bare_worker(
             return server.ask(Request(task, timeout_s=timeout_s, max_rss_bytes=memory))
 
         yield ask
+
+
+def _note_nothing(_: str) -> None:
+    """Leave it to the run to say that there is no sandbox."""
 
 
 def find_changed_settings(

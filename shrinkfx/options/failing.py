@@ -31,6 +31,7 @@ from shrinkfx.protocol.choices import (
     Guard,
     InductorOptions,
     Probe,
+    SandboxMode,
 )
 
 
@@ -156,6 +157,15 @@ class ProgramOptions:
         more="For a graph module that torch.compile dumped as Python, or a [source "
         "archive](packages/worker.md#source-archives). The code runs in its own "
         "process, under the limits of a check. [What is run](trust.md)",
+    )
+    sandbox: str = option(
+        SandboxMode.OFF.value,
+        choices=SandboxMode,
+        help="run the program, and all that loads or compiles it, in a sandbox of "
+        "[bubblewrap](https://github.com/containers/bubblewrap): `on`, `off` (the "
+        "default), or `auto`: only where bubblewrap works",
+        more="For [programs that you do not trust](trust.md#sandbox): no network, and "
+        "no files can be written but those of the run",
     )
     device: str | None = option(
         None,

@@ -28,6 +28,14 @@ ARCHS = ("sm_90", "sm_80", "sm_100")
 """GPU architectures to compile kernels for if there is no GPU; the default first."""
 
 
+class SandboxMode(StrEnum):
+    """Whether workers run in a sandbox (``system/sandbox.py``)."""
+
+    AUTO = "auto"
+    ON = "on"
+    OFF = "off"
+
+
 class Probe(StrEnum):
     """A mode of the interpreter; each one finds errors that the others cannot."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -30,6 +31,7 @@ from shrinkfx.report.caveats import OtherCauses
 from shrinkfx.report.record import ProgramSize
 from shrinkfx.search.budget import Budget
 from shrinkfx.system.host_memory import estimate_available_bytes
+from shrinkfx.system.sandbox import Sandbox
 from shrinkfx.system.used import measure_earlier_cpu_s, measure_tree_cpu_s
 from shrinkfx.torch_versions import why_untested
 
@@ -113,6 +115,9 @@ class RunContext:
         busyness: receives each check, and notes once that the machine is busy.
         out_of_budget: the budget ended the search, so a larger one continues it.
         jobs: the maximum number of candidates that are checked at once.
+
+    Args:
+        written: folders besides ``out`` that workers write to.
     """
 
     def __init__(
@@ -121,6 +126,7 @@ class RunContext:
         out: Path,
         listener: Listener,
         journal: Journal | None = None,
+        written: Sequence[Path] = (),
     ) -> None:
         self.options = options
         self.out = out
@@ -139,6 +145,17 @@ class RunContext:
         task = "sweep" if options.sweeping else "reduction"
         self.journal.follow(task, self._spent_now)
         self._main: Server | None = None
+        self._written = written
+
+    @functools.cached_property
+    def sandbox(self) -> Sandbox | None:
+        """The sandbox of all workers; None without one.
+
+        Raises:
+            UsageError: the options require a sandbox, and none works here.
+        """
+        options, written = self.options, (self.out, *self._written)
+        return Sandbox.choose(options.sandbox, self.note, written, options.files)
 
     def with_output_folder(self, folder: Path) -> RunContext:
         """Return a copy of this context that writes to another folder."""
@@ -222,6 +239,7 @@ class RunContext:
             answered=self.journal.tick,
             heard=self.busyness.record_ending,
             folders=(self.out,),
+            sandbox=self.sandbox,
             **settings,
         )
 
@@ -235,14 +253,16 @@ def limits_of(options: Options, default_s: float) -> Limits:
     return Limits(options.timeout_s or default_s, estimate_available_bytes() * 3 // 4)
 
 
-def server_for(options: Options, worker: Sequence[str] = WORKER) -> Server:
+def server_for(
+    options: Options, worker: Sequence[str], sandbox: Sandbox | None = None
+) -> Server:
     """Start the worker that holds the program, for a short task.
 
     Raises:
         LoadError: the program cannot be loaded, or kills the worker that loads it.
     """
     with _blaming_files(options):
-        return Server(command=worker, **_settings(options))
+        return Server(command=worker, sandbox=sandbox, **_settings(options))
 
 
 @contextlib.contextmanager

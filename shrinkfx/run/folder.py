@@ -83,7 +83,10 @@ BUDGET = tuple(option.name for option in list_record_options(BudgetOptions))
 _EXPLAIN = tuple(option.name for option in list_record_options(ExplainOptions))
 """Options about the analysis of a result, which do not change the result."""
 
-_START_OPTIONS = "title", "name", "command", "cwd", "lacking", "in_script"
+_START_OPTIONS = (
+    *("title", "name", "command", "cwd", "lacking", "in_script"),
+    "sandbox",
+)
 """Options about how the run was started; no verdict in the journal depends on them."""
 
 

@@ -66,7 +66,7 @@ def blame(options: Options, out: Path, listener: Listener) -> tuple[Suspect, ...
     """Reproduce the failure, and return the operators that may cause it."""
     context = RunContext(options, out, listener)
     worker = GUARDED_WORKER if wants_guard_pages(options) else WORKER
-    with server_for(options, worker) as server:
+    with server_for(options, worker, context.sandbox) as server:
         return reproduce_failure(context, server).suspects
 
 

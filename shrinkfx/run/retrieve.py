@@ -89,11 +89,14 @@ def retrieve(tested: TestedCandidate, folder: Path, listener: Listener) -> Retri
     """
     query, options, settings = tested.query, tested.options, tested.baseline
     out = folder / f"{_FOLDER}{query.digest[:DIGITS]}"
-    context = RunContext(options, out, listener)
+    context = RunContext(options, out, listener, written=(folder,))
     checked = CheckOptions.from_json(settings["options"])
     guarded = checked.guard_pages is not Guard.OFF
     kind = GUARDED_WORKER if guarded else WORKER
-    with _remove_incomplete_folder(folder, out), server_for(options, kind) as server:
+    with (
+        _remove_incomplete_folder(folder, out),
+        server_for(options, kind, context.sandbox) as server,
+    ):
         meter = context.meters["verify"]
         limits = context.limits(BASELINE_TIMEOUT_S)
         client = CheckClient(server, limits, checked, meter)

@@ -47,6 +47,7 @@ from shrinkfx.report.summary import SUMMARY
 from shrinkfx.run.context import limits_of
 from shrinkfx.run.explaining import add_versions
 from shrinkfx.system import scratch
+from shrinkfx.system.sandbox import Sandbox
 from shrinkfx.wording import Flag, MessageText
 
 TIMEOUT_S = 600.0
@@ -114,9 +115,13 @@ def run_repro(
     notice = f"running {script.name} in an empty folder"
     for event in (NoteAdded(notice), ActivityStarted(notice)):
         listener(event)
+    sandbox = Sandbox.choose(
+        options.sandbox, lambda text: listener(NoteAdded(text)), readable=files
+    )
     device = _device_in(text)
     with Server(
         environment=None,
+        sandbox=sandbox,
         device=device,
         backend=backend_for(options, expected, text),
         arch=options.arch,

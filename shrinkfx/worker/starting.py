@@ -37,8 +37,8 @@ from shrinkfx.worker.loading.import_advice import (
     require_triton,
     summarize_error,
 )
+from shrinkfx.worker.loading.limits import limit_cpu_time
 from shrinkfx.worker.loading.load import load, preload
-from shrinkfx.worker.loading.sandbox import limit_cpu_time
 from shrinkfx.worker.model import Program
 from shrinkfx.worker.preloads.files_used import FileRecorder
 from shrinkfx.worker.private_api import FOR_CUDA_WITHOUT_GPU, NEEDED, OPTIONAL

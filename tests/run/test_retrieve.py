@@ -167,7 +167,9 @@ def test_candidate_is_run_with_the_options_of_its_run(
             raise Stopped
 
     @contextmanager
-    def server_for(options: Options, command: Sequence[str]) -> Iterator[Serves]:
+    def server_for(
+        options: Options, command: Sequence[str], _: object
+    ) -> Iterator[Serves]:
         commands.append(command)
         yield Serves()
 

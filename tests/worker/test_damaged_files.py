@@ -1,4 +1,4 @@
-"""Two hundred files that are broken or armed: each is answered, and none is run."""
+"""Files that are broken or armed: each is answered, and none runs code unforeseen."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import itertools
 import json
 import os
 import random
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -26,6 +27,7 @@ from versions import since_2_13
 from shrinkfx.check.preflight import require_inputs, require_program
 from shrinkfx.cli.main import main
 from shrinkfx.errors import LoadError
+from shrinkfx.system.sandbox import Sandbox, find_problem
 
 MODULES = "modules"
 """A folder of modules that a file may name: importing one leaves the canary."""
@@ -102,9 +104,6 @@ def programs(canary: str) -> damage.Made:
     yield from damage.armed_programs(good, save, canary)
     yield from damage.armed_before_2_8(good, save, canary)
     yield from damage.scripted(good, save, canary)
-    yield from armed_text.armed(good, save, canary)
-    yield from armed_text.bombs(good)
-    yield from armed_text.bomb_programs(good, save)
 
 
 def inputs(canary: str) -> damage.Made:
@@ -117,7 +116,6 @@ def inputs(canary: str) -> damage.Made:
     yield from damage.wrong_kinds(rng)
     yield "program", good_program()
     yield from damage.armed_pickles(save, canary)
-    yield from armed_text.bomb_inputs(save)
 
 
 @dataclass(frozen=True)
@@ -147,11 +145,14 @@ def refusal(check: Callable[[Path], None], path: Path) -> str:
     return ""
 
 
-def load_each(folder: Path, jobs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def load_each(
+    folder: Path, jobs: Sequence[dict[str, Any]], box: Sandbox | None = None
+) -> list[dict[str, Any]]:
     folder.mkdir()
     places = (LOADING.parents[2], folder.parent / MODULES)
+    command = [sys.executable, str(LOADING), str(folder)]
     done = subprocess.run(
-        [sys.executable, str(LOADING), str(folder)],
+        box.wrap_command(command, folder.parent) if box else command,
         cwd=folder.parent,
         input="".join(f"{json.dumps(job)}\n" for job in jobs),
         capture_output=True,
@@ -205,14 +206,77 @@ def test_two_hundred_bad_files_get_an_answer_and_run_no_code(
         assert "\n" not in each.refused.partition("\n")[2], each
         assert len(text) < 1500, each
         good = each.name.endswith(" good")
-        assert each.said["error"] or "bomb" not in each.name, each
         assert not (good and text), each
         if each.refused and not any(w in each.refused for w in SEEN_BY_THE_LIST):
             assert each.said["error"], f"refused without a reason: {each}"
     refused = sum(bool(each.said and each.said["error"]) for each in found)
-    assert refused > 150  # what is left can be loaded: a changed weight, say
+    assert refused > 130  # what is left can be loaded: a changed weight, say
     assert not canary.exists()
     assert survivors() == []
+
+
+RUNS_CODE = {
+    "expressions of sizes": ("size-",),
+    "guards": ("guard",),
+    "enums and factories": ("enum", "factory"),
+    "names of inputs": ("input-name", "key"),
+    "custom autograd functions": ("called-by-name",),
+}
+"""What ``docs/trust.md`` lists, and the files here that use it."""
+
+
+def list_armed_texts(folder: Path) -> dict[Path, Path]:
+    """Write a file for each text that torch runs; return each file's canary."""
+    canaries = {}
+    for name in [name for name, _ in armed_text.armed(good_program(), save, "x")]:
+        canary = folder / f"executed-{name}"
+        armed_text.write_module(folder / MODULES, str(canary))
+        made = dict(armed_text.armed(good_program(), save, str(canary)))
+        path = folder / f"{name}.pt2"
+        path.write_bytes(made[name])
+        canaries[path] = canary
+    return canaries
+
+
+def test_armed_texts_run_code_as_documented_without_a_sandbox() -> None:
+    names = [name for name, _ in armed_text.armed(good_program(), save, "x")]
+    known = tuple(start for starts in RUNS_CODE.values() for start in starts)
+    assert [name for name in names if not name.startswith(known)] == []
+    page = (LOADING.parents[2] / "docs" / "trust.md").read_text()
+    rows = [line for line in page.splitlines() if "use the sandbox" in line]
+    assert [what for what in RUNS_CODE if not any(what in row for row in rows)] == []
+
+
+@pytest.mark.skipif(bool(find_problem()), reason=find_problem() or "it works")
+def test_armed_files_are_harmless_in_the_sandbox(tmp_path: Path) -> None:
+    canaries = list_armed_texts(tmp_path)
+    for name, data in damage.armed_programs(good_program(), save, str(tmp_path / "x")):
+        path = tmp_path / f"pickle-{name}.pt2"
+        path.write_bytes(data)
+        canaries[path] = tmp_path / "x"
+    jobs = [{"unguarded": str(path)} for path in canaries]
+    out = tmp_path / "loaded"
+    out.mkdir()
+    box = Sandbox((out,), (*canaries, LOADING, tmp_path / MODULES))
+    load_each(out / "answers", jobs, box)
+    assert [path for path, canary in canaries.items() if canary.exists()] == []
+
+
+def test_endless_reading_is_ended(tmp_path: Path) -> None:
+    folder = tmp_path / "bombs"
+    good = tmp_path / "good.pt2"
+    good.write_bytes(good_program())
+    bombs = dict(armed_text.bombs(good_program()))
+    limit = {"reading_cpu_s": 8.0}
+    jobs: list[dict[str, Any]] = []
+    for path in files(folder, iter([*bombs.items()][:1]), ".pt2"):
+        jobs.append({"model": str(path), **limit})
+    laugh = dict(armed_text.bomb_inputs(save))["bomb-laugh"]
+    (tmp_path / "laugh.pt").write_bytes(laugh)
+    inputs = {"inputs": str(tmp_path / "laugh.pt")}
+    jobs.append({"model": str(good), **inputs, **limit})
+    loaded = load_each(tmp_path / "loaded", jobs)
+    assert [each["status"] for each in loaded] == [-signal.SIGXCPU] * 2
 
 
 @since_2_13
@@ -255,7 +319,7 @@ def test_command_line_leaves_no_process_or_folder_after_a_bad_file(
     of_program = dict(programs(str(canary)))
     of_inputs = dict(inputs(str(canary)))
     for name, data in itertools.chain(
-        ((n, of_program[n]) for n in ("truncated-3", "inputs-saved-system", "size-S")),
+        ((n, of_program[n]) for n in ("truncated-3", "inputs-saved-system", "text")),
         ((n, of_inputs[n]) for n in ("text", "saved-exec")),
     ):
         path = tmp_path / "bad.pt2"

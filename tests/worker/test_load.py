@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.export import Dim
 from zoo import export
 
-from shrinkfx.check.client.server import Server
+from shrinkfx.check.client.server import WORKER, Server
 from shrinkfx.errors import LoadError
 from shrinkfx.options.options import Options
 from shrinkfx.protocol.requests import Setup
@@ -362,7 +362,7 @@ def test_preload_that_crashes_the_loading_process_is_a_load_error(
     deadly = tmp_path / "deadly.py"
     deadly.write_text("import os\nos.kill(os.getpid(), 11)")
     with pytest.raises(LoadError, match="SIGSEGV") as caught:
-        server_for(Options(model, preload=(str(deadly),)))
+        server_for(Options(model, preload=(str(deadly),)), WORKER)
     assert str(deadly) in str(caught.value.subject)
 
 

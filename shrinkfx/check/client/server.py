@@ -31,6 +31,7 @@ from shrinkfx.protocol.requests import HASH_SEED, Request, Setup
 from shrinkfx.system import scratch, unpacked
 from shrinkfx.system.own_time import OwnTime
 from shrinkfx.system.processes import Sample, list_descendants, sample_processes
+from shrinkfx.system.sandbox import Sandbox, to_exit_status
 
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 _LOG, _EMPTY, _LOADING = "server.log", "empty", "loading"
@@ -75,6 +76,8 @@ class Server:
         zygote_of: a server whose zygote this one may use, if that makes no difference.
         hash_seed: the hash seed of its Python unless a variable sets one: the seed that
             scripts start their own Python with.
+        sandbox: the sandbox of all its processes. There is no zygote then, because it
+            would end with the sandbox.
 
     Raises:
         UsageError: no library can be loaded from ``$TMPDIR``.
@@ -99,6 +102,7 @@ class Server:
         leaves_zygote: bool = False,
         zygote_of: Server | None = None,
         hash_seed: str = "",
+        sandbox: Sandbox | None = None,
     ) -> None:
         if not scratch.allows_loading_libraries():
             raise UsageError(_NOEXEC.format(scratch.root().parent))
@@ -107,7 +111,9 @@ class Server:
         self._hash_seed = {HASH_SEED: hash_seed} if hash_seed else {}
         self._cwd = cwd if environment is not None else self.directory / _EMPTY
         self._start_timeout_s = start_timeout_s
-        self._leaves_zygote, self._zygote_of = leaves_zygote, zygote_of
+        self._sandbox = sandbox
+        self._leaves_zygote = leaves_zygote and sandbox is None
+        self._zygote_of = zygote_of
         self._zygote: Zygote | None = None
         self._setup = Setup(
             directory=str(self.directory),
@@ -267,6 +273,8 @@ class Server:
             self._environment, self._mark
         )
         environment = {**self._hash_seed, **environment}
+        if self._sandbox:
+            environment = self._sandbox.change_environment(environment)
         arguments = self._command, environment, self._cwd
         reused = self._zygote_of._take_zygote(*arguments) if self._zygote_of else None
         return reused or self._popen(environment)
@@ -277,7 +285,7 @@ class Server:
         try:
             with (self.directory / _LOG).open("ab") as log:
                 process = subprocess.Popen(
-                    self._command,
+                    self._sandboxed_command(),
                     bufsize=0,
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
@@ -297,6 +305,11 @@ class Server:
         self._zygote = zygote
         return process
 
+    def _sandboxed_command(self) -> Sequence[str]:
+        if self._sandbox is None:
+            return self._command
+        return self._sandbox.wrap_command(self._command, self._cwd)
+
     def _line_to(self, process: subprocess.Popen[bytes] | Zygote) -> Line:
         assert process.stdin is not None
         assert process.stdout is not None
@@ -314,6 +327,7 @@ class Server:
             return WorkerError(
                 f"the worker closed its connection while {doing}", self.log
             )
+        status = to_exit_status(status) if self._sandbox else status
         how = f"status {status}" if status >= 0 else signal.Signals(-status).name
         reason = f"the worker died with {how} while {doing}"
         if status == -signal.SIGXCPU and doing == _LOADING:

@@ -1,24 +1,19 @@
-"""Read a program's archive without executing code from it.
+"""Read a program's archive, refusing what is made to be executed.
 
-``torch.export.load`` executes code from a file in many ways (torch 2.13):
+``torch.export.load`` falls back to an unrestricted unpickler if the example inputs, or
+the weights and constants of tensor subclasses, need one, and it unpickles opaque
+constants. It also loads the libraries of a compiled package. Here, pickles may only
+name what ``weights_only`` allows and what a preload has registered, and libraries are
+refused.
 
-- it falls back to an unrestricted unpickler if the example inputs, or the weights and
-  constants of tensor subclasses, need one, and it unpickles opaque constants;
-- it loads the libraries of a compiled package;
-- it evaluates sizes, imports modules that treespecs name, and follows the names of
-  functions wherever they lead;
-- it writes names into Python source that it compiles, and code that uses the program
-  evaluates its guards.
-
-Here, pickles may only name what ``weights_only`` allows and what a preload has
-registered; libraries are refused; sizes and guards are parsed (``formulas``,
-``guards``); functions are looked up in torch's own modules (``named``); and the rest of
-the JSON must be what export writes (``document``, ``containers``).
+torch still evaluates texts of the file, such as sizes: a program from somebody else
+belongs in a sandbox (``docs/trust.md``).
 """
 
 from __future__ import annotations
 
 import contextlib
+import enum
 import functools
 import json
 import logging
@@ -26,27 +21,31 @@ import os
 import re
 import sys
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
-import sympy
 import torch
 from torch.export import ExportedProgram
 from torch.export.pt2_archive import PT2ArchiveReader
 
 from shrinkfx.errors import LoadError
 from shrinkfx.wording import Flag, MessagePart, MessageText
-from shrinkfx.worker.loading import (
-    containers,
-    document,
-    formulas,
-    guards,
-    script_objects,
-    torch_names,
-)
-from shrinkfx.worker.loading.refused import PRELOAD_ADVICE, Refused
 from shrinkfx.worker.private_api.archive_api import serialize
 from shrinkfx.worker.private_api.graph_api import pytree
+
+PRELOAD_ADVICE = MessageText(
+    Flag("--preload"), " the module, .py or .so that registers it"
+)
+"""Advice for content that is not registered."""
+
+
+class Refused(Exception):
+    """A file holds something that must not be loaded; says what, with advice."""
+
+    def __init__(self, what: str, advice: MessagePart) -> None:
+        self.advice = MessageText(advice)
+        super().__init__(what)
+
 
 _FORCE = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
 _FORCE_NOT = "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"
@@ -60,12 +59,9 @@ def read_program(path: str, model: str) -> ExportedProgram:
     """
     try:
         with restrict_unpickling(), _collect_causes() as causes:
-            _require_safe_members(path)
-            with _replace_torch_readers(), torch_names.resolve_sources_here():
-                program = torch.export.load(path)
-            _require_plain_inputs(program)
-            program._guards_code = _guards(program)
-            return program
+            _require_plain_members(path)
+            with _reading_unregistered_as_tuples():
+                return torch.export.load(path)
     except BaseException as error:
         reason, advice = _explain_failure(causes[0] if causes else error, model)
         raise LoadError(model, reason, advice) from error
@@ -96,7 +92,7 @@ def restrict_unpickling() -> Iterator[None]:
     os.environ[_FORCE] = "1"
     _reading = True
     try:
-        with torch.serialization.safe_globals(containers.safe_to_unpickle()):
+        with torch.serialization.safe_globals(_safe_to_unpickle()):
             yield
     finally:
         _reading = False
@@ -123,108 +119,117 @@ def _refuse_pickle(event: str, arguments: tuple[Any, ...]) -> None:
         raise _refuse_name(".".join(map(str, arguments)))
 
 
-def _require_safe_members(path: str) -> None:
-    """Check the members of an archive with torch's reader, which will load them.
+def _safe_to_unpickle() -> list[Any]:
+    """Return the classes that a pickle may name: registered ones, enums of preloads."""
+    registered = [kind for kind in pytree.SUPPORTED_NODES if isinstance(kind, type)]
+    preloaded = (vars(sys.modules[name]) for name in _preloaded if name in sys.modules)
+    enums = [
+        kind
+        for names in preloaded
+        for kind in list(names.values())
+        if isinstance(kind, type) and issubclass(kind, enum.Enum)
+    ]
+    return [*registered, *enums]
 
-    Another reader might see another archive. If torch's reader fails, torch tries
-    ``zipfile``, for a format that it wrote up to 2.7.
+
+_preloaded: set[str] = set()
+
+
+def trust(modules: Iterable[str]) -> None:
+    """Let pickles name the enums of these modules, which preloads have imported."""
+    _preloaded.update(modules)
+
+
+def _require_plain_members(path: str) -> None:
+    """Refuse an archive of another format, or one that needs more than data.
+
+    If torch's reader fails, torch tries ``zipfile``, for a format that it wrote up to
+    2.7.
     """
     with zipfile.ZipFile(path) as older:
         if "version" in older.namelist():
             raise ValueError("the format of torch 2.7 and before")
-        sizes = {e.filename.partition("/")[2]: e.file_size for e in older.infolist()}
     archive = PT2ArchiveReader(path)
-    names = archive.get_file_names()
-    _require_same_list(archive, names, sizes)
-    if any(name.startswith("data/aotinductor/") for name in names):
-        what = "contains a compiled library, and loading the library would run it"
-        raise Refused(what, "pass the program from which the package was compiled")
-    for name in names:
-        if name.startswith("models/"):
-            document.require_program(json.loads(archive.read_bytes(name)))
-        elif name.endswith(("_weights_config.json", "_constants_config.json")):
-            document.require_payload(json.loads(archive.read_bytes(name)))
+    for name in archive.get_file_names():
         # Torch's reader ignores the case of member names.
-        elif name.lower().startswith("data/constants/custom_obj_"):
-            script_objects.require_trusted(archive.read_bytes(name))
+        if name.lower().startswith("data/aotinductor/"):
+            what = "contains a compiled library, and loading the library would run it"
+            raise Refused(what, "pass the program from which the package was compiled")
+        if name.startswith("models/"):
+            program = json.loads(archive.read_bytes(name))
+            calls = program["graph_module"]["module_call_graph"]
+            for signature in filter(None, (call["signature"] for call in calls)):
+                _require_registered(_read_treespec(signature["in_spec"]))
 
 
-def _require_same_list(
-    archive: PT2ArchiveReader, names: list[str], sizes: dict[str, int]
-) -> None:
-    """Refuse an archive whose members or sizes differ between torch and ``zipfile``."""
-    size = getattr(archive.archive_file, "get_record_size", None)
-    seen = {name: size(name) for name in names} if size else dict.fromkeys(names)
-    if seen != (sizes if size else dict.fromkeys(sizes)):
-        what = "is an archive that different readers read differently"
-        raise Refused(what, "save it again with torch.export.save")
-
-
-class _Sympy:
-    """SymPy for torch's reader, without the evaluation of text by ``sympify``."""
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(sympy, name)
-
-    @staticmethod
-    def sympify(value: Any, **_: Any) -> Any:
-        return value if isinstance(value, sympy.Basic) else formulas.build_size(value)
-
-
-def _unpickle_artifact(serialized: Any, by_torch: Any) -> Any:
-    """Unpickle with torch, and check the size, because torch visits each reference."""
-    read = by_torch(serialized)
-    containers.require_tree(read)
-    return read
+# --- treespecs
+#
+# Results may have unregistered classes, such as those of Hugging Face models. They are
+# read as tuples, because only the order of their values matters.
 
 
 @contextlib.contextmanager
-def _replace_torch_readers() -> Iterator[None]:
-    """Make torch's reader build sizes with ``formulas`` instead of ``eval``, and read
-    results of unregistered classes as tuples.
-    """
+def _reading_unregistered_as_tuples() -> Iterator[None]:
     names = vars(serialize)
-    load = names["deserialize_torch_artifact"]
     nested = names["treespec_loads"]
-    replacements = {
-        "sympy": _Sympy(),
-        "deserialize_torch_artifact": functools.partial(
-            _unpickle_artifact, by_torch=load
-        ),
-        # Inputs of such classes have been refused before.
-        "treespec_loads": lambda text: nested(containers.replace_unregistered(text)),
-    }
-    before = {name: names[name] for name in replacements}
-    names.update(replacements)
+    names["treespec_loads"] = lambda text: nested(replace_unregistered(text))
     try:
         yield
     finally:
-        names.update(before)
+        names["treespec_loads"] = nested
 
 
-def _require_plain_inputs(program: ExportedProgram) -> None:
-    """Check values that torch writes into guards: dict keys, and texts as inputs."""
-    paths = pytree.tree_flatten_with_path(program.example_inputs)[0]
-    for key in (key for path, _ in paths for key in path):
-        if isinstance(key, pytree.MappingKey):
-            containers.require_plain_key(key.key)
-    for node in program.graph.find_nodes(op="placeholder"):
-        if isinstance(node.meta.get("val"), str):
-            document.require_argument(node.meta["val"])
+def replace_unregistered(text: str) -> str:
+    """Replace unregistered classes in a treespec by tuples."""
+    return json.dumps([1, _with_tuples(_read_treespec(text))])
 
 
-def _guards(program: ExportedProgram) -> list[str]:
-    """Return the guards that are arithmetic, rewritten, and leave out the others."""
-    written = []
-    for text in program._guards_code or []:
-        try:
-            written.append(guards.rewrite_guard(text))
-        except formulas.NotASize as error:
-            print(f"shrinkfx: left out a guard: {error}", flush=True)
-    return written
+def _with_tuples(tree: dict[str, Any]) -> dict[str, Any]:
+    children = [_with_tuples(child) for child in tree["children_spec"]]
+    if _is_registered(tree):
+        return {**tree, "children_spec": children}
+    return {"type": "builtins.tuple", "context": "null", "children_spec": children}
 
+
+def _is_registered(tree: dict[str, Any]) -> bool:
+    name, known = _class_named_by(tree), pytree.SERIALIZED_TYPE_TO_PYTHON_TYPE
+    nameless = pytree.NO_SERIALIZED_TYPE_NAME_FOUND
+    return name is None or (name in known and name != nameless)
+
+
+def _class_named_by(tree: dict[str, Any]) -> Any:
+    """Return the class of a container; a named tuple has it in its context."""
+    return tree["context" if tree["type"] == "collections.namedtuple" else "type"]
+
+
+def _read_treespec(text: str) -> dict[str, Any]:
+    protocol, tree = json.loads(text)
+    if protocol != 1 or not isinstance(tree, dict):
+        raise ValueError(f"a treespec of protocol {protocol!r:.20}")
+    return tree
+
+
+def _require_registered(tree: dict[str, Any]) -> None:
+    """Refuse inputs of classes that nothing has registered."""
+    if not _is_registered(tree):
+        name = str(_class_named_by(tree))
+        module = name.rpartition(".")[0]
+        advice = MessageText(Flag("--preload"), " the module that does")
+        advice = MessageText(Flag("--preload", module)) if module else advice
+        raise Refused(
+            f"has an input of type {name:.200}, which is not registered",
+            MessageText(
+                advice, ", if importing that registers it with torch.utils._pytree"
+            ),
+        )
+    for child in tree["children_spec"]:
+        _require_registered(child)
+
+
+# --- messages
 
 _UNRESOLVED = re.compile(r"failed to resolve torch\.ops\.([\w.]+) to an operator")
+_CLASS = re.compile(r"resolve type '__torch__\.torch\.classes\.([\w.]+)'")
 _GLOBAL = re.compile(r"GLOBAL ([\w.]+) (?:was not an allowed|whose module)")
 _TORCH_OPS = ("aten.", "prims.", "higher_order.", "inductor.", "quantized.")
 
@@ -241,6 +246,9 @@ def _explain_failure(error: BaseException, model: str) -> tuple[str, MessagePart
     if found and not found[1].startswith(_TORCH_OPS):
         advice = PRELOAD_ADVICE
         return f"the operator {found[1]} is not registered", advice
+    if missing := _CLASS.search(str(error)):
+        what = f"holds a script object of {missing[1]:.100}, which is not registered"
+        return what, PRELOAD_ADVICE
     if newer := _advice_if_newer(model):
         return f"cannot be read by torch {torch.__version__}", newer
     if found:

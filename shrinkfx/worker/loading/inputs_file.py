@@ -10,7 +10,6 @@ import torch
 from shrinkfx.errors import LoadError
 from shrinkfx.wording import Flag, MessageText
 from shrinkfx.worker.loading.archive import NESTED, restrict_unpickling, why_unreadable
-from shrinkfx.worker.loading.containers import require_tree
 from shrinkfx.worker.model import Inputs
 from shrinkfx.worker.private_api.graph_api import pytree
 
@@ -27,7 +26,6 @@ def read_inputs(path: str) -> tuple[Inputs, Inputs | None]:
     try:
         with restrict_unpickling():
             data = torch.load(path, weights_only=True)
-        require_tree(data)
     except BaseException as error:
         raise LoadError(path, why_unreadable(error), _ADVICE) from error
     passing = data.pop("passing", None) if isinstance(data, dict) else None

@@ -23,8 +23,7 @@ from shrinkfx.protocol.choices import Backend, InductorOptions
 from shrinkfx.protocol.requests import Setup
 from shrinkfx.protocol.source import is_source_archive
 from shrinkfx.wording import Flag, MessageText
-from shrinkfx.worker.loading.archive import read_program
-from shrinkfx.worker.loading.containers import trust
+from shrinkfx.worker.loading.archive import read_program, trust
 from shrinkfx.worker.loading.devices import (
     archive_on,
     device_type,
@@ -39,8 +38,7 @@ from shrinkfx.worker.loading.inputs_file import (
     require_same_structure,
     sort_keywords_like,
 )
-from shrinkfx.worker.loading.sandbox import limit_memory, run_sandboxed
-from shrinkfx.worker.loading.script_objects import trust_new_classes
+from shrinkfx.worker.loading.limits import limit_memory
 from shrinkfx.worker.loading.source_archive import (
     calls_triton_kernels,
     read_source_archive,
@@ -69,8 +67,7 @@ def preload(names: Sequence[str]) -> dict[str, str]:
     before = set(sys.modules)
     for name in names:
         try:
-            with trust_new_classes():
-                files[name] = _preload(name)
+            files[name] = _preload(name)
         except LoadError:
             raise
         except BaseException as error:
@@ -138,7 +135,7 @@ def load(setup: Setup) -> Program:
     length = sum(os.path.getsize(file) for file in files if os.path.exists(file))
     try:
         with limit_memory(_EXTRA_BYTES + _FACTOR * length):
-            return run_sandboxed(lambda: _load(setup, archive))
+            return _load(setup, archive)
     except MemoryError:
         more = f"more memory than {_FACTOR} times its size and {_EXTRA_BYTES >> 30} GiB"
         raise LoadError(str(setup.model), f"takes {more} to read", "") from None
@@ -264,9 +261,6 @@ def _prepare_archive(setup: Setup) -> str:
             read_cuda_storages_on("cpu")
         return archive_on(setup.model, folder, "cpu")
     device = f"cuda:{wanted_gpu(setup)}"
-    if torch.cuda.is_available():
-        torch.cuda.init()  # the driver's threads must start outside the sandbox
-        torch.empty(0, device=device)
     if setup.device:
         read_cuda_storages_on(device)
     return archive_on(setup.model, folder, device)

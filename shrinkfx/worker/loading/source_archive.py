@@ -9,7 +9,7 @@ source archive holds any program that can be printed:
     devices.json   the devices that the program uses
     tensors.pt     weights and example inputs, as torch.save writes them
 
-Reading a source archive executes its code, in the sandboxed thread of ``sandbox``.
+Reading a source archive executes its code.
 """
 
 from __future__ import annotations
@@ -31,7 +31,6 @@ from shrinkfx.errors import LoadError
 from shrinkfx.protocol.source import SOURCE, Source
 from shrinkfx.wording import Flag, MessageText
 from shrinkfx.worker.loading.archive import restrict_unpickling, why_unreadable
-from shrinkfx.worker.loading.containers import require_tree
 from shrinkfx.worker.model import Inputs
 from shrinkfx.worker.origin import graphs_of, operator_nodes, origin_of, set_origin
 from shrinkfx.worker.private_api.graph_api import pytree
@@ -125,7 +124,6 @@ def _read(path: str) -> ExportedProgram:
         devices = json.loads(archive.read(_DEVICES))
         with archive.open(_TENSORS) as file:
             data = torch.load(file, weights_only=True)
-    require_tree(data)
     module, shapes = execute_source(source, _device(devices))
     for weight in source.weights:
         value = data["weights"][weight.attribute]

@@ -25,7 +25,6 @@ from shrinkfx.worker import bare_script
 from shrinkfx.worker.aoti.shared_extensions import shared_extensions
 from shrinkfx.worker.interpreter import backend as interpreter
 from shrinkfx.worker.loading.load import load
-from shrinkfx.worker.loading.script_objects import trust_new_classes
 from shrinkfx.worker.model import Program
 from shrinkfx.worker.preloads.files_used import FileRecorder
 from shrinkfx.worker.private_api import graph_api, operator_api
@@ -45,7 +44,7 @@ def register(script: Path, setup: Setup, operators: Sequence[str]) -> Registered
     )
     before, known = Snapshot(), _registered()
     with FileRecorder() as recorder:
-        with trust_new_classes(), shared_extensions(home, script):
+        with shared_extensions(home, script):
             _run(script)
         registered = sorted(_registered() - known)
         new = {name.partition(".")[0] for name in registered}
