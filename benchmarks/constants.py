@@ -1,4 +1,4 @@
-"""What would other constants in ``odds.py`` cost? ``python benchmarks/constants.py``.
+"""What do other constants in ``bundles.py`` cost? ``python benchmarks/constants.py``.
 
 Each constant alone is set to other values, and all programs of ``synthetic.py`` that
 ``--operators``, ``--needed`` and ``--graphs`` make are reduced with it: with good,
@@ -27,7 +27,7 @@ sys.path.insert(0, str(ROOT))
 from search import TOOLS, machine  # noqa: E402
 from synthetic import make_case, search  # noqa: E402
 
-from shrinkfx.search import odds  # noqa: E402
+from shrinkfx.search import bundles  # noqa: E402
 
 VALUES: Mapping[str, tuple[float, ...]] = {
     "_GUESS": (1, 2, 4, 8, 16),
@@ -76,11 +76,11 @@ class Cost:
 
 def main() -> None:
     options = arguments()
-    usual = cost("_SURE", odds._SURE, options)
+    usual = cost("_SURE", bundles._SURE, options)
     costs = [usual]
     print(HEAD)
     for name, values in VALUES.items():
-        assert getattr(odds, name) in values, name
+        assert getattr(bundles, name) in values, name
         for value in values:
             costs.append(cost(name, value, options))
             print(costs[-1].beside(usual), flush=True)
@@ -102,7 +102,7 @@ def arguments() -> argparse.Namespace:
 def cost(name: str, value: float, options: argparse.Namespace) -> Cost:
     """Reduce all programs with a constant set to a value."""
     questions, left = {}, []
-    with mock.patch.object(odds, name, value):
+    with mock.patch.object(bundles, name, value):
         for kind in KINDS:
             sizes = product(options.operators, options.needed, range(options.graphs))
             runs = [

@@ -44,7 +44,7 @@ from shrinkfx.check.oracle import CheckClient, Limits  # noqa: E402
 from shrinkfx.errors import ShrinkfxError  # noqa: E402
 from shrinkfx.protocol.answers import Ending  # noqa: E402
 from shrinkfx.protocol.choices import Backend, Build  # noqa: E402
-from shrinkfx.protocol.tasks import CheckOriginal, FindSpace  # noqa: E402
+from shrinkfx.protocol.requests import CheckOriginal, FindSpace  # noqa: E402
 from shrinkfx.worker.loading import gpus  # noqa: E402
 
 SECONDS = 465.0

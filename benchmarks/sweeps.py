@@ -37,9 +37,13 @@ from shrinkfx.check.oracle import CheckClient, Limits  # noqa: E402
 from shrinkfx.failure.classify import classify_ending  # noqa: E402
 from shrinkfx.failure.signature import ANY  # noqa: E402
 from shrinkfx.program.sizes import Sizes, Space  # noqa: E402
-from shrinkfx.protocol.descriptions import OpenSizes  # noqa: E402
-from shrinkfx.protocol.requests import CheckOptions  # noqa: E402
-from shrinkfx.protocol.tasks import CheckAtSizes, CompileOriginal, FindSpace  # noqa: E402
+from shrinkfx.protocol.answers import OpenSizes  # noqa: E402
+from shrinkfx.protocol.requests import (  # noqa: E402
+    CheckAtSizes,
+    CheckOptions,
+    CompileOriginal,
+    FindSpace,
+)
 from shrinkfx.run.sweep.pipeline import QUIET_THREADS  # noqa: E402
 from shrinkfx.sweep.examples import Answer, Example, Examples, judge_example  # noqa: E402
 from shrinkfx.sweep.hunt import Plan, sweep  # noqa: E402

@@ -20,10 +20,14 @@ sys.path.insert(0, str(ROOT))
 from synthetic import Blame, Needles, make_case  # noqa: E402
 
 from shrinkfx.program.candidate import Candidate  # noqa: E402
-from shrinkfx.program.queries import ancestors  # noqa: E402
-from shrinkfx.program.skeleton import Node, Role, Skeleton  # noqa: E402
+from shrinkfx.program.skeleton import (  # noqa: E402
+    Node,
+    Role,
+    Skeleton,
+    ancestors,
+    reached,
+)
 from shrinkfx.program.view import View  # noqa: E402
-from shrinkfx.program.walks import reached  # noqa: E402
 
 EXIT = ""
 """Reads all that is returned."""

@@ -13,13 +13,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from shrinkfx.program.edits import Rewrite
-from shrinkfx.program.listing.printed_program import Run
+from shrinkfx.program.listing.printed_program import Kind, Run
 from shrinkfx.program.listing.sizes import (
     bisected_sizes,
     list_size_groups,
     lower_to_goals,
 )
-from shrinkfx.program.listing.types import Kind
 from shrinkfx.program.view import View
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from shrinkfx.program.edits import Drop
-from shrinkfx.program.queries import ancestors, upstream, with_users
+from shrinkfx.program.skeleton import ancestors, upstream, with_users
 from shrinkfx.program.view import View
 
 _HOPS = (0, 1, 2, 4, 8)

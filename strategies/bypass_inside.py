@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from shrinkfx.program.edits import Bypass
-from shrinkfx.program.subgraphs import graph_of
+from shrinkfx.program.skeleton import graph_of
 from shrinkfx.program.view import View
 
 

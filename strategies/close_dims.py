@@ -12,14 +12,14 @@ from collections.abc import Iterator
 
 from shrinkfx.program.edits import Rewrite
 from shrinkfx.program.listing.changes import Declare
-from shrinkfx.program.listing.ranges import (
+from shrinkfx.program.listing.printed_program import Kind
+from shrinkfx.program.listing.sizes import (
     make_dims_static,
     move_just_outside,
     names_in,
     narrow_to_used_sizes,
     use_failing_values,
 )
-from shrinkfx.program.listing.types import Kind
 from shrinkfx.program.view import View
 
 

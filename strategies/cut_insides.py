@@ -12,15 +12,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from shrinkfx.program.edits import Rewrite
-from shrinkfx.program.listing.loops import is_endless, reduce_iterations, results_tested
-from shrinkfx.program.listing.redirects import propose_redirects, types_in_block
-from shrinkfx.program.listing.subgraph_rewrites import (
+from shrinkfx.program.listing.printed_program import Kind
+from shrinkfx.program.listing.rewrites import (
     drop_unread,
+    is_endless,
     merge_arguments,
     one_branch,
+    propose_redirects,
+    reduce_iterations,
+    results_tested,
     return_arguments,
+    types_in_block,
 )
-from shrinkfx.program.listing.types import Kind
 from shrinkfx.program.view import View
 
 

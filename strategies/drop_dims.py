@@ -11,10 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from shrinkfx.program.edits import Rewrite
-from shrinkfx.program.listing.changes import Squeeze
+from shrinkfx.program.listing.changes import Squeeze, needless
 from shrinkfx.program.listing.parts import yield_parts
-from shrinkfx.program.listing.ranks import needless
-from shrinkfx.program.listing.types import Kind
+from shrinkfx.program.listing.printed_program import Kind
 from shrinkfx.program.view import View
 
 

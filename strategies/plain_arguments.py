@@ -13,12 +13,16 @@ import re
 from collections.abc import Iterator
 
 from shrinkfx.program.edits import Rewrite
-from shrinkfx.program.listing.calls import all_calls
 from shrinkfx.program.listing.changes import Write
-from shrinkfx.program.listing.loops import loop_control_statements
-from shrinkfx.program.listing.printed_program import Block
-from shrinkfx.program.listing.statements import Leaf, LeafKind, Statement
-from shrinkfx.program.listing.types import Kind
+from shrinkfx.program.listing.printed_program import (
+    Block,
+    Kind,
+    Leaf,
+    LeafKind,
+    Statement,
+    all_calls,
+)
+from shrinkfx.program.listing.rewrites import loop_control_statements
 from shrinkfx.program.view import View
 
 _DTYPE = re.compile(r"torch\.(bool|(b?float|u?int|complex)\d+\w*)")

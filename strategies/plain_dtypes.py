@@ -14,9 +14,8 @@ from collections.abc import Iterator
 
 from shrinkfx.program.edits import Rewrite
 from shrinkfx.program.listing.changes import Cast, Write
-from shrinkfx.program.listing.printed_program import InputOrWeight, PrintedProgram
+from shrinkfx.program.listing.printed_program import InputOrWeight, Kind, PrintedProgram
 from shrinkfx.program.listing.tensor_specs import Constant, Counted, Seeded
-from shrinkfx.program.listing.types import Kind
 from shrinkfx.program.view import View
 
 

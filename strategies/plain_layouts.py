@@ -11,8 +11,8 @@ from collections.abc import Iterator
 
 from shrinkfx.program.edits import Rewrite
 from shrinkfx.program.listing.changes import Straighten
+from shrinkfx.program.listing.printed_program import Kind
 from shrinkfx.program.listing.tensor_specs import Saved
-from shrinkfx.program.listing.types import Kind
 from shrinkfx.program.view import View
 
 

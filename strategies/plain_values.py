@@ -15,13 +15,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from shrinkfx.program.edits import Rewrite
 from shrinkfx.program.listing.changes import Refill
 from shrinkfx.program.listing.parts import yield_parts
-from shrinkfx.program.listing.printed_program import InputOrWeight
-from shrinkfx.program.listing.simpler_initializers import (
+from shrinkfx.program.listing.printed_program import InputOrWeight, Kind
+from shrinkfx.program.listing.tensor_specs import (
+    Initializer,
+    TensorSpec,
     list_simpler_formulas,
     yield_simpler_elements,
 )
-from shrinkfx.program.listing.tensor_specs import Initializer, TensorSpec
-from shrinkfx.program.listing.types import Kind
 from shrinkfx.program.view import View
 
 

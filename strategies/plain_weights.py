@@ -16,13 +16,13 @@ from itertools import pairwise
 from shrinkfx.program.edits import Rewrite
 from shrinkfx.program.listing.changes import Change, Convert, Refill, Write
 from shrinkfx.program.listing.parts import yield_parts
-from shrinkfx.program.listing.printed_program import InputOrWeight, PrintedProgram
-from shrinkfx.program.listing.simpler_initializers import (
+from shrinkfx.program.listing.printed_program import InputOrWeight, Kind, PrintedProgram
+from shrinkfx.program.listing.tensor_specs import (
+    Opaque,
+    TensorSpec,
     list_simpler_formulas,
     yield_simpler_elements,
 )
-from shrinkfx.program.listing.tensor_specs import Opaque, TensorSpec
-from shrinkfx.program.listing.types import Kind
 from shrinkfx.program.view import View
 
 

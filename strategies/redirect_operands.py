@@ -12,14 +12,15 @@ from collections.abc import Iterator
 from itertools import permutations
 
 from shrinkfx.program.edits import Rewrite
-from shrinkfx.program.listing.operands import (
+from shrinkfx.program.listing.printed_program import Kind
+from shrinkfx.program.listing.rewrites import (
     composed_views,
     merge_equal_inputs,
+    propose_redirects,
     remove_operands,
     return_operands,
+    types_in_block,
 )
-from shrinkfx.program.listing.redirects import propose_redirects, types_in_block
-from shrinkfx.program.listing.types import Kind
 from shrinkfx.program.view import View
 
 

@@ -19,7 +19,7 @@ from dataclasses import replace
 
 from shrinkfx.program.edits import Rewrite
 from shrinkfx.program.listing.parts import yield_parts
-from shrinkfx.program.listing.printed_program import Run
+from shrinkfx.program.listing.printed_program import Kind, Run
 from shrinkfx.program.listing.sizes import (
     SizeGroup,
     list_size_groups,
@@ -27,7 +27,6 @@ from shrinkfx.program.listing.sizes import (
     smaller_size_pairs,
     smaller_sizes,
 )
-from shrinkfx.program.listing.types import Kind
 from shrinkfx.program.view import View
 
 

@@ -20,6 +20,7 @@ from shrinkfx.cli.main import main
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.options.options import Options, Sweeping
 from shrinkfx.progress.terminal import Quiet
+from shrinkfx.run import folder as run_folder
 from shrinkfx.run.folder import digest_inputs
 from shrinkfx.run.sweep.pipeline import SweepFinding, Swept
 from shrinkfx.sweep.examples import SweepFailure
@@ -458,7 +459,7 @@ def test_sweep_summary_is_printed_before_the_reduction_starts(
 
     options = Options(model, sweeping=Sweeping())
     monkeypatch.setattr("shrinkfx.cli.task.Quiet", Bar)
-    monkeypatch.setattr(reducing, "load_options_to_resume", lambda *_: options)
+    monkeypatch.setattr(run_folder, "load_options_to_resume", lambda *_: options)
     monkeypatch.setattr(reducing, "run_sweep", sweep)
     monkeypatch.setattr(reducing, "run", run)
     begun = [str(model), "--dynamic-sweep", "--out", str(tmp_path / "out")]

@@ -26,11 +26,9 @@ from shrinkfx.program.apply import apply
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Drop
 from shrinkfx.program.skeleton import Skeleton
-from shrinkfx.protocol.answers import Built
+from shrinkfx.protocol.answers import Built, Description
 from shrinkfx.protocol.choices import Build, Guard, Step
-from shrinkfx.protocol.descriptions import Description
-from shrinkfx.protocol.requests import CheckOptions
-from shrinkfx.protocol.tasks import Describe
+from shrinkfx.protocol.requests import CheckOptions, Describe
 
 EXPORT = str(ROOT / "repros" / "export.py")
 CASES = {case.name: read_expected(case) for case in cases.CASES}

@@ -27,9 +27,8 @@ from shrinkfx.flags import (
 )
 from shrinkfx.options.options import Options, Sweeping
 from shrinkfx.options.running import BudgetOptions
-from shrinkfx.program.listing.types import Kind
-from shrinkfx.protocol.comparison import ComparisonOptions
-from shrinkfx.protocol.requests import CheckOptions
+from shrinkfx.program.listing.printed_program import Kind
+from shrinkfx.protocol.requests import CheckOptions, ComparisonOptions
 
 ROOT = Path(__file__).resolve().parents[1]
 README, REFERENCE = ROOT / "README.md", ROOT / "docs" / "reference.md"

@@ -38,10 +38,10 @@ from shrinkfx.protocol.answers import (
     Checked,
     Difference,
     Ending,
+    OpenSizes,
     Ready,
 )
 from shrinkfx.protocol.choices import Build, Step
-from shrinkfx.protocol.descriptions import OpenSizes
 from shrinkfx.protocol.record import (
     Message,
     Named,
@@ -49,8 +49,14 @@ from shrinkfx.protocol.record import (
     read_older,
     to_json_with_old_names,
 )
-from shrinkfx.protocol.requests import CheckOptions, Request, Setup
-from shrinkfx.protocol.tasks import CheckCandidate, Describe, Task
+from shrinkfx.protocol.requests import (
+    CheckCandidate,
+    CheckOptions,
+    Describe,
+    Request,
+    Setup,
+    Task,
+)
 
 
 @pytest.mark.parametrize(

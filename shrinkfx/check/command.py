@@ -8,7 +8,7 @@ import shlex
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from shrinkfx.check.allowance import UNLIMITED, Allowance
+from shrinkfx.check.limits import UNLIMITED, Allowance
 from shrinkfx.check.oracle import CheckClient
 from shrinkfx.errors import BudgetExhausted, NotReproducible, UsageError
 from shrinkfx.failure.classify import classify_ending
@@ -16,7 +16,7 @@ from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.failure.verdict import Observation, Verdict, judge
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.display_text import cut_text
-from shrinkfx.protocol.tasks import RunCommand, SaveCandidate
+from shrinkfx.protocol.requests import RunCommand, SaveCandidate
 from shrinkfx.system import scratch
 from shrinkfx.wording import Flag
 

@@ -11,10 +11,9 @@ from shrinkfx.errors import ShrinkfxError, SpeculationError
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.display_text import first_line
 from shrinkfx.program.edits import Rewrite
-from shrinkfx.program.listing.types import UNTYPED, ListedType, Types
-from shrinkfx.protocol.answers import Ending, Invalid
-from shrinkfx.protocol.listed import Fitted, Listed, Typed
-from shrinkfx.protocol.tasks import FitRewrites, ListCandidate
+from shrinkfx.program.listing.printed_program import UNTYPED, ListedType, Types
+from shrinkfx.protocol.answers import Ending, Fitted, Invalid, Listed, Typed
+from shrinkfx.protocol.requests import FitRewrites, ListCandidate
 
 
 def list_candidate(

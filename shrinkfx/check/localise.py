@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from shrinkfx.check.allowance import UNLIMITED, Allowance
+from shrinkfx.check.limits import UNLIMITED, Allowance
 from shrinkfx.check.oracle import RUNS_PER_CHILD, CheckClient
 from shrinkfx.errors import BudgetExhausted
 from shrinkfx.failure.blame import Evidence, rank_suspects
@@ -15,7 +15,7 @@ from shrinkfx.failure.classify import classify_ending
 from shrinkfx.failure.signature import Signature, Stage
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.protocol.answers import Checked, Ending
-from shrinkfx.protocol.tasks import CheckCandidate
+from shrinkfx.protocol.requests import CheckCandidate
 
 _PRINTER = {"aot_inductor.debug_intermediate_value_printer": "3"}
 """Prints each kernel launch before and after it, without values."""

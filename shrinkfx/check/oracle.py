@@ -5,24 +5,96 @@ from __future__ import annotations
 import dataclasses
 import math
 import threading
-from collections import deque
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from shrinkfx.check import retry
-from shrinkfx.check.fast_builds import Builds
-from shrinkfx.check.time_limit import AdaptiveTimeLimit
+from shrinkfx.check.limits import AdaptiveTimeLimit
 from shrinkfx.failure.classify import classify_ending
-from shrinkfx.failure.signature import Signature, Stage
+from shrinkfx.failure.readers.threads import has_full_exception_text, may_vary_by_thread
+from shrinkfx.failure.signature import MEMORY_FAULT, Kind, Signature, Stage
 from shrinkfx.failure.verdict import Observation, Oracle, Outcome, Verdict, judge
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.protocol.answers import Ending
-from shrinkfx.protocol.choices import Build, Weights
+from shrinkfx.protocol.answers import Ending, Stopped
+from shrinkfx.protocol.choices import Build, Guard, Step, Weights
 from shrinkfx.protocol.fields import with_fields_of
-from shrinkfx.protocol.requests import CheckOptions, Request
-from shrinkfx.protocol.tasks import CheckCandidate, CheckOriginal, Task
+from shrinkfx.protocol.requests import (
+    CheckCandidate,
+    CheckOptions,
+    CheckOriginal,
+    Request,
+    Task,
+)
 from shrinkfx.system import scratch
+
+
+@dataclass
+class Builds:
+    """Counts the builds of all phases of a run.
+
+    Attributes:
+        fast: libraries that the fast build made, or found to fail.
+        stopped: checks that ended without a library, because their query was answered
+            before.
+        fallbacks: how often a library fell back to the stock build, by reason.
+        in_a_row: fallbacks since the last build without one.
+    """
+
+    fast: int = 0
+    stopped: int = 0
+    fallbacks: Counter[str] = field(default_factory=Counter)
+    in_a_row: int = 0
+
+    def add(self, ending: Ending) -> Ending:
+        built = ending.built
+        if built is None:
+            return ending
+        if isinstance(ending.answer, Stopped):
+            self.stopped += 1
+        elif built.fallback:
+            self.fallbacks[built.fallback] += 1
+        elif built.step is not Step.LOWERING:
+            self.fast += 1
+        self.in_a_row = self.in_a_row + 1 if built.fallback else 0
+        return ending
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the counts for summary.json, the most frequent reason first."""
+        reasons = dict(self.fallbacks.most_common())
+        return {"fast": self.fast, "stopped": self.stopped, "fallbacks": reasons}
+
+    @property
+    def pay(self) -> bool:
+        """Whether to try the fast build again: each failed try costs time."""
+        return self.in_a_row < MAX_FALLBACKS_IN_A_ROW
+
+
+class LaterBuilds(Builds):
+    """The builds of a speculative query: counted only if its answer is used."""
+
+    def __init__(self, all_builds: Builds) -> None:
+        super().__init__(in_a_row=all_builds.in_a_row)
+        self._all, self._endings = all_builds, list[Ending]()
+
+    def add(self, ending: Ending) -> Ending:
+        self._endings.append(replace(ending, log=""))  # the log may be long
+        return ending
+
+    def count(self) -> None:
+        """Add the builds to the totals, once.
+
+        If the fast build was given up in the meantime, a sequential search would have
+        made a stock build here, so nothing is counted.
+        """
+        while self._endings:
+            ending = self._endings.pop(0)
+            if self._all.pay:
+                self._all.add(ending)
+
+
+MAX_FALLBACKS_IN_A_ROW = 5
+"""The fast build is given up after so many fallbacks in a row."""
 
 
 class RequestHandler(Protocol):
@@ -118,7 +190,7 @@ class CheckClient:
             clock_s=self.limits.clock_s,
             fresh=fresh,
         )
-        ending = retry.ask_with_retry(self.server.ask, request)
+        ending = ask_with_retry(self.server.ask, request)
         return self.builds.add(self.meter.add(ending))
 
     def run_input_program(self, *, fresh: bool = False) -> tuple[Observation, Ending]:
@@ -176,7 +248,7 @@ class InductorOracle:
     def answer(self, candidate: Candidate) -> Verdict:
         """Return the verdict without learning from it."""
         seen = self.client.check_candidate(candidate)
-        if retry.may_crash_instead(seen, self.target, self.client.options):
+        if may_crash_instead(seen, self.target, self.client.options):
             hung_s = seen.cpu_seconds
             seen = self.client.check_candidate(candidate)
             seen = dataclasses.replace(seen, cpu_seconds=hung_s + seen.cpu_seconds)
@@ -323,3 +395,61 @@ RUNS_PER_CHILD = 20
 cost
 of a process; and there are few, because a run may see state that an earlier one left.
 """
+
+
+# Retry a check whose ending may hide the actual failure.
+#
+# A crash in which several threads threw is repeated in one thread. Usually each
+# exception's message is saved where it is thrown
+# (``worker/forkserver/last_words.cpp``). It is not in a script that a bare Python
+# runs, as another user would run it, nor where that library could not be built.
+#
+# A hang of a program that may have corrupted the heap is repeated too: usually the
+# allocator notices the corruption and aborts, but it may also wait forever.
+
+
+def ask_with_retry(
+    server: Callable[[Request], Ending],
+    request: Request,
+    is_in_doubt: Callable[[Ending], bool] = may_vary_by_thread,
+) -> Ending:
+    """Send a request, and repeat it in one thread if the message is in doubt.
+
+    The second run counts only if it ends in the same way, at the same stage and with a
+    message, because a loop in one thread throws what its first part throws. In any
+    other case one thread tells nothing about several.
+
+    Args:
+        is_in_doubt: tells whether another thread's message may be the failure's.
+
+    Returns:
+        The ending that counts, with the time and memory of both runs.
+    """
+    ending = server(request)
+    if request.one_thread or not is_in_doubt(ending):
+        return ending
+    alone = server(replace(request, one_thread=True))
+    counts = has_full_exception_text(alone) and alone.stage == ending.stage
+    return replace(
+        alone if counts else ending,
+        runs=ending.runs,
+        seconds=ending.seconds + alone.seconds,
+        waited_s=ending.waited_s + alone.waited_s,
+        cpu_seconds=ending.cpu_seconds + alone.cpu_seconds,
+        peak_rss_bytes=max(ending.peak_rss_bytes, alone.peak_rss_bytes),
+    )
+
+
+def may_crash_instead(
+    seen: Observation, target: Signature, options: CheckOptions
+) -> bool:
+    """Tell whether a program that hangs may crash with the same error in the next run.
+
+    Not with guard pages: there it crashes at the out-of-bounds access, before the heap
+    is corrupted.
+    """
+    overruns = target.detail == MEMORY_FAULT and target.stage is Stage.RUN
+    signature = seen.signature
+    hangs = signature is not None and signature.kind is Kind.HANG
+    ran = signature is not None and signature.stage in (Stage.RUN, Stage.COMPARE)
+    return overruns and hangs and ran and options.guard_pages is Guard.OFF

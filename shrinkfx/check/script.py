@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from shrinkfx.check import retry
-from shrinkfx.check.allowance import UNLIMITED, Allowance
+from shrinkfx.check import oracle
+from shrinkfx.check.limits import UNLIMITED, Allowance
 from shrinkfx.check.oracle import Limits, Meter, RequestHandler
 from shrinkfx.errors import BudgetExhausted
 from shrinkfx.failure.classify import SERVER_DIED, classify_ending
@@ -22,8 +22,7 @@ from shrinkfx.failure.verdict import Observation
 from shrinkfx.program.uninstalled_files import ONLY_ON
 from shrinkfx.protocol.answers import Ending
 from shrinkfx.protocol.choices import Build, Guard, Probe
-from shrinkfx.protocol.requests import CheckOptions, Request
-from shrinkfx.protocol.tasks import RunScript
+from shrinkfx.protocol.requests import CheckOptions, Request, RunScript
 from shrinkfx.system import scratch
 
 _TRIES = 2
@@ -99,7 +98,7 @@ class ScriptRunner:
                 shutil.copy(file, folder)
             script = Path(folder) / files[0].name
             read = partial(_read, script.read_text(encoding="utf-8"), script.name)
-            ending = retry.ask_with_retry(
+            ending = oracle.ask_with_retry(
                 self.server.ask,
                 self._request(script, fresh=fresh, build=build),
                 partial(_is_in_doubt, read, target),

@@ -20,8 +20,7 @@ from typing import Protocol
 from shrinkfx.check.client.fork import Fork
 from shrinkfx.check.client.interrupts import held_interrupt
 from shrinkfx.check.client.restarting import RestartingServer, refuse_if_full
-from shrinkfx.check.fast_builds import LaterBuilds
-from shrinkfx.check.oracle import CheckClient
+from shrinkfx.check.oracle import CheckClient, LaterBuilds
 from shrinkfx.errors import StorageError, WorkerError
 from shrinkfx.failure.signature import Kind
 from shrinkfx.failure.verdict import ConcurrentQueryError, Verdict

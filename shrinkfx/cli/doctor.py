@@ -14,7 +14,7 @@ from pathlib import Path
 from shrinkfx.cli.streams import treat_sigterm_as_ctrl_c
 from shrinkfx.doctor.examination import ESSENTIAL, can_reduce, examine
 from shrinkfx.errors import ShrinkfxError
-from shrinkfx.protocol.descriptions import Row, Status
+from shrinkfx.protocol.answers import Row, Status
 
 SCHEMA = 1
 """Version of the JSON object, one higher after a key was removed or redefined."""

@@ -31,7 +31,7 @@ from shrinkfx.options.running import (
     SearchOptions,
     Sweeping,
 )
-from shrinkfx.protocol.comparison import ComparisonOptions
+from shrinkfx.protocol.requests import ComparisonOptions
 from shrinkfx.version import __version__
 
 CAPTURE = "--capture"

@@ -18,7 +18,7 @@ from shrinkfx.errors import (
     StorageError,
     WorkerError,
 )
-from shrinkfx.protocol.descriptions import Row
+from shrinkfx.protocol.answers import Row
 from shrinkfx.system import scratch
 
 _FIRST = parts.TORCH.name, parts.COMPILER.name

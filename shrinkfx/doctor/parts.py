@@ -6,7 +6,7 @@ import sys
 from dataclasses import dataclass
 
 from shrinkfx.errors import REPORT_BUG
-from shrinkfx.protocol.descriptions import Row, Status
+from shrinkfx.protocol.answers import Row, Status
 from shrinkfx.torch_versions import RANGE
 
 

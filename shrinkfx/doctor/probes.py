@@ -25,11 +25,9 @@ from shrinkfx.doctor import parts
 from shrinkfx.errors import LoadError, WorkerError
 from shrinkfx.failure.verdict import Observation
 from shrinkfx.program.display_text import cut_text
-from shrinkfx.protocol.answers import Done, Ending
+from shrinkfx.protocol.answers import Done, Ending, Inspected, Row, Status
 from shrinkfx.protocol.choices import Backend, Build, Probe
-from shrinkfx.protocol.descriptions import Inspected, Row, Status
-from shrinkfx.protocol.requests import CheckOptions
-from shrinkfx.protocol.tasks import ExportSample, InspectEnvironment
+from shrinkfx.protocol.requests import CheckOptions, ExportSample, InspectEnvironment
 from shrinkfx.system.host_memory import estimate_available_bytes
 from shrinkfx.torch_versions import how_tested
 from shrinkfx.version import __version__

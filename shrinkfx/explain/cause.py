@@ -30,7 +30,7 @@ from shrinkfx.explain.reduced_program import (
 )
 from shrinkfx.explain.values import values
 from shrinkfx.failure.classify import classify_ending
-from shrinkfx.failure.readers.asan import MemoryReport
+from shrinkfx.failure.readers.memory import MemoryReport
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.findings.decisions import format_avoiding, mark_only_shows
 from shrinkfx.findings.operator_mismatch import (
@@ -40,10 +40,13 @@ from shrinkfx.findings.operators import Operator, format_fails_alone
 from shrinkfx.findings.record import Explanation
 from shrinkfx.findings.values import WrongValue
 from shrinkfx.program.candidate import Candidate, Outputs
-from shrinkfx.program.listing.calls import cut_before
-from shrinkfx.program.listing.printed_program import InputOrWeight, PrintedProgram, Run
-from shrinkfx.program.listing.strides import row_major
-from shrinkfx.program.listing.tensor_specs import TensorSpec
+from shrinkfx.program.listing.printed_program import (
+    InputOrWeight,
+    PrintedProgram,
+    Run,
+    cut_before,
+)
+from shrinkfx.program.listing.tensor_specs import TensorSpec, row_major
 from shrinkfx.protocol.choices import CandidateForm, Probe, Subsystem
 from shrinkfx.protocol.operators import (
     VALUE_DEPENDENCIES,
@@ -51,7 +54,7 @@ from shrinkfx.protocol.operators import (
     Misbehavior,
     OperatorFinding,
 )
-from shrinkfx.protocol.tasks import ExamineCandidate
+from shrinkfx.protocol.requests import ExamineCandidate
 from shrinkfx.system import scratch
 
 logger = logging.getLogger(__name__)

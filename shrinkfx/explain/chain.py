@@ -16,8 +16,8 @@ from shrinkfx.explain.compiled_view import (
 )
 from shrinkfx.explain.index import index_chain
 from shrinkfx.explain.reduced_program import ReducedProgram
-from shrinkfx.failure.readers.asan import MemoryReport
 from shrinkfx.failure.readers.generated import Code, pointers_in
+from shrinkfx.failure.readers.memory import MemoryReport
 from shrinkfx.failure.signature import MEMORY_FAULT, Kind, Signature, Stage
 from shrinkfx.findings.chain import Access, Chain, InputRejection, Layout
 from shrinkfx.findings.operators import Operator

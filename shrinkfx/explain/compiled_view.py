@@ -18,8 +18,7 @@ from shrinkfx.findings.code import CodeLine, find_quoted_lines
 from shrinkfx.findings.operators import Operator
 from shrinkfx.findings.record import Explanation
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.program.skeleton import Role, Skeleton
-from shrinkfx.program.subgraphs import graph_of
+from shrinkfx.program.skeleton import Role, Skeleton, graph_of
 from shrinkfx.protocol.compiled_program_view import (
     Anatomy,
     Carrier,

@@ -23,8 +23,7 @@ from shrinkfx.findings.decisions import (
 from shrinkfx.protocol.choices import CandidateForm, Subsystem
 from shrinkfx.protocol.files import Application
 from shrinkfx.protocol.requests import LeaveOut
-from shrinkfx.search.bundles import Subset
-from shrinkfx.search.odds import Key, Probabilities
+from shrinkfx.search.bundles import Key, Probabilities, Subset
 from shrinkfx.system import scratch
 
 # Inductor options that disable a decision of the compiler, with conservative values.

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
-from shrinkfx.check.allowance import UNLIMITED, Allowance
+from shrinkfx.check.limits import UNLIMITED, Allowance
 from shrinkfx.check.oracle import CheckClient, make_oracle
 from shrinkfx.errors import BudgetExhausted
 from shrinkfx.failure.classify import classify_ending
@@ -17,14 +17,12 @@ from shrinkfx.failure.signature import Signature, Stage
 from shrinkfx.failure.verdict import Outcome
 from shrinkfx.findings.operators import Operator
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.program.listing.redirects import ancestors
-from shrinkfx.program.walks import reached
-from shrinkfx.protocol.answers import Ending
+from shrinkfx.program.listing.rewrites import ancestors
+from shrinkfx.program.skeleton import reached
+from shrinkfx.protocol.answers import Ending, Settings
 from shrinkfx.protocol.choices import Build, CandidateForm, InductorOptions
-from shrinkfx.protocol.descriptions import Settings
 from shrinkfx.protocol.fields import with_fields_of
-from shrinkfx.protocol.requests import CheckOptions
-from shrinkfx.protocol.tasks import CheckCandidate, ReadSettings
+from shrinkfx.protocol.requests import CheckCandidate, CheckOptions, ReadSettings
 
 _MISSED = 0.05
 """Accepted probability that a flaky failure does not show in any of the tries."""

@@ -10,8 +10,7 @@ from typing import Self
 
 from shrinkfx.failure.launches import find_faulting_launch, find_reached_launch
 from shrinkfx.failure.signature import MEMORY_FAULT, Kind, Signature, Stage
-from shrinkfx.program.queries import ancestors
-from shrinkfx.program.skeleton import Role, Skeleton
+from shrinkfx.program.skeleton import Role, Skeleton, ancestors
 from shrinkfx.protocol.files import Code, Launch, Traces
 
 

@@ -9,9 +9,8 @@ import re
 import signal
 from dataclasses import replace
 
-from shrinkfx.failure.normalise import normalise, normalise_cpp
-from shrinkfx.failure.readers import compute_sanitizer, device
-from shrinkfx.failure.readers.interpreter import classify_finding
+from shrinkfx.failure.readers import device, memory
+from shrinkfx.failure.readers.device import classify_finding
 from shrinkfx.failure.readers.memory import classify_memory_error
 from shrinkfx.failure.readers.threads import (
     find_uncaught_message,
@@ -19,7 +18,14 @@ from shrinkfx.failure.readers.threads import (
     lost_exception_text,
     sort_thread_exceptions,
 )
-from shrinkfx.failure.signature import MEMORY_FAULT, Kind, Signature, Stage
+from shrinkfx.failure.signature import (
+    MEMORY_FAULT,
+    Kind,
+    Signature,
+    Stage,
+    normalise,
+    normalise_cpp,
+)
 from shrinkfx.failure.verdict import Observation
 from shrinkfx.program.display_text import cut_text, first_line, line_of, short_lines
 from shrinkfx.protocol.answers import (
@@ -85,9 +91,7 @@ def classify_ending(ending: Ending) -> Observation:
         unresolved = SERVER_DIED
     elif ending.how == "lost":
         unresolved = "its exit status is gone: does a preload wait for all processes?"
-    elif not unresolved and (
-        refusal := compute_sanitizer.find_sanitizer_refusal(ending.log)
-    ):
+    elif not unresolved and (refusal := memory.find_sanitizer_refusal(ending.log)):
         unresolved, signature = refusal, None
     elif ending.how == "signal" and ending.code == signal.SIGKILL:
         unresolved, signature = f"killed from outside in {stage}", None
@@ -137,8 +141,8 @@ def _classify_failure(ending: Ending, stage: Stage) -> Signature | None:
         return Signature(Kind.HANG, stage, "", "did not end within the time limit")
     if ending.how == "memory":
         return Signature(Kind.OOM, stage, "", "grew beyond the memory limit")
-    if report := compute_sanitizer.parse_sanitizer_report(ending.log):
-        detail = compute_sanitizer.detail(report)
+    if report := memory.parse_sanitizer_report(ending.log):
+        detail = memory.detail(report)
         return Signature(Kind.IMA, _map_to_run_stage(stage), detail, str(report))
     if ending.how == "signal":
         known = _classify_death(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from shrinkfx.program.namespaces import PYTORCH_NAMESPACES
+from shrinkfx.program.skeleton import PYTORCH_NAMESPACES
 from shrinkfx.protocol.record import Message
 
 

@@ -29,8 +29,8 @@ from shrinkfx.intake.restored_settings import RestoredValue
 from shrinkfx.intake.worker import bare_worker
 from shrinkfx.options.options import Options
 from shrinkfx.preloads.custom_code_sources import mark_as_generated
-from shrinkfx.protocol.descriptions import Entries
-from shrinkfx.protocol.tasks import ListOwnEntries
+from shrinkfx.protocol.answers import Entries
+from shrinkfx.protocol.requests import ListOwnEntries
 from shrinkfx.system.atomic_files import DRAFT
 from shrinkfx.system.folder_lock import lock_folder
 from shrinkfx.system.output_folder import (

@@ -16,9 +16,8 @@ from shrinkfx.intake.minifier import locate
 from shrinkfx.intake.script import Script
 from shrinkfx.intake.worker import bare_worker, find_changed_settings
 from shrinkfx.options.options import Options
-from shrinkfx.protocol.answers import Ending, Unresolved
-from shrinkfx.protocol.descriptions import Exported
-from shrinkfx.protocol.tasks import ExportRunnable, RunRunnable
+from shrinkfx.protocol.answers import Ending, Exported, Unresolved
+from shrinkfx.protocol.requests import ExportRunnable, RunRunnable
 from shrinkfx.wording import Flag, MessageText
 
 CODE = "fx_graph_runnable.py"

@@ -9,11 +9,9 @@ from pathlib import Path
 from shrinkfx.check.client.server import Server
 from shrinkfx.intake.script import Script
 from shrinkfx.options.options import Options
-from shrinkfx.protocol.answers import Ending
+from shrinkfx.protocol.answers import Ending, Settings
 from shrinkfx.protocol.choices import InductorOptions
-from shrinkfx.protocol.descriptions import Settings
-from shrinkfx.protocol.requests import Request
-from shrinkfx.protocol.tasks import ReadSettings, Task
+from shrinkfx.protocol.requests import ReadSettings, Request, Task
 from shrinkfx.system.host_memory import estimate_available_bytes
 from shrinkfx.system.sandbox import Sandbox
 

@@ -1,7 +1,7 @@
 """The record of all options of a run, as JSON and as a shell command.
 
 To add an option, add a field to the record of its group in ``options/failing.py`` or
-``options/running.py``, or to ``ComparisonOptions`` in ``protocol/comparison.py`` if the
+``options/running.py``, or to ``ComparisonOptions`` in ``protocol/requests.py`` if the
 worker's checks use it. The parser, the check of its value, the journal and the
 reference are made from that field. Add a keyword of the same name to ``minify()`` in
 ``api/minifying.py``, and read the option as ``options.NAME`` where it has its effect.
@@ -29,9 +29,8 @@ from shrinkfx.options.running import (
     Sweeping,
 )
 from shrinkfx.options.values import REQUIRED_VARIABLES
-from shrinkfx.protocol.comparison import ComparisonOptions
 from shrinkfx.protocol.record import read_value
-from shrinkfx.protocol.requests import CheckOptions
+from shrinkfx.protocol.requests import CheckOptions, ComparisonOptions
 
 __all__ = ["Options", "Sweeping", "format_command"]
 

@@ -18,7 +18,7 @@ from shrinkfx.options.values import (
     parse_kept_kinds,
     parse_names,
 )
-from shrinkfx.program.listing.types import Kind
+from shrinkfx.program.listing.printed_program import Kind
 from shrinkfx.protocol.choices import Build
 
 

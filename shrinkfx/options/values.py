@@ -11,7 +11,7 @@ from shrinkfx.errors import UsageError
 from shrinkfx.failure.signature import UNTIL
 from shrinkfx.failure.signature import Kind as FailureKind
 from shrinkfx.flags import make_choice_check
-from shrinkfx.program.listing.types import Kind
+from shrinkfx.program.listing.printed_program import Kind
 from shrinkfx.protocol.choices import InductorOptions
 from shrinkfx.wording import Flag
 

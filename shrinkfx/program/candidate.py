@@ -15,13 +15,15 @@ from typing import Any, Self
 from shrinkfx.errors import InvalidEdit
 from shrinkfx.program.edits import Specialisation
 from shrinkfx.program.listing.printed_program import PrintedProgram
-from shrinkfx.program.skeleton import FreeSize, Role, Skeleton
-from shrinkfx.program.subgraphs import (
+from shrinkfx.program.skeleton import (
+    FreeSize,
+    Role,
+    Skeleton,
     count_bypassed,
+    reached,
     subgraph_nodes,
     values_in_subgraphs,
 )
-from shrinkfx.program.walks import reached
 
 
 class Outputs(StrEnum):

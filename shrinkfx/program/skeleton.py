@@ -1,15 +1,24 @@
-"""The program as a networkx graph: all that the parent process knows of it."""
+"""The program as a networkx graph, which is all that the parent process knows of it."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import (
+    Callable,
+    Collection,
+    Hashable,
+    Iterable,
+    Mapping,
+    Sequence,
+    Set,
+)
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from functools import cached_property
+from itertools import chain
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 import networkx as nx
 
@@ -259,3 +268,191 @@ def _node_from_json(entry: Mapping[str, Any]) -> Node:
     fields["role"] = Role(fields["role"])
     fields["operands"] = tuple(fields["operands"])
     return Node(**fields)
+
+
+# A graph search along edges that a function returns, which networkx lacks.
+#
+# The operands of a value depend on the bypasses of the candidate or on the kind of
+# the value. There is no networkx graph with these edges, and building one takes
+# longer than the search (``benchmarks/walks.py``).
+
+Place = TypeVar("Place", bound=Hashable)
+
+
+def reached(
+    starts: Iterable[Place], step: Callable[[Place], Iterable[Place]]
+) -> list[Place]:
+    """List the places reachable from ``starts`` in any number of steps, each once.
+
+    The result includes the starts, and is in the order of a depth-first search.
+    """
+    visited: dict[Place, None] = {}
+    stack = list(starts)
+    while stack:
+        place = stack.pop()
+        if place not in visited:
+            visited[place] = None
+            stack += step(place)
+    return list(visited)
+
+
+# The nodes inside operators: those of branches and loop bodies.
+#
+# They cannot be kept or dropped, because no value can be fed into a body from
+# outside. But such an operator can be bypassed like any other, and nodes without
+# users then disappear.
+
+Resolve = Callable[[str], str]
+"""A function that returns the value which the users of a value get after bypasses."""
+
+
+def subgraph_nodes(
+    program: Skeleton, keep: Set[str], resolve: Resolve
+) -> tuple[str, ...]:
+    """List the nodes in subgraphs of kept operators that have an effect, in order."""
+    used = _used(program, keep, resolve)
+    inner = (name for name in used if program.node(name).role is Role.SUBGRAPH_NODE)
+    return tuple(program.in_order(inner))
+
+
+def values_in_subgraphs(
+    program: Skeleton, keep: Set[str], resolve: Resolve
+) -> set[str]:
+    """Collect the values that subgraphs read or return, including bypassed ones."""
+    used = _used(program, keep, resolve)
+    return {value for name in used for value in program.node(name).operands}
+
+
+def returns_an_input(
+    program: Skeleton, resolve: Resolve, node: str, operand: str
+) -> bool:
+    """Return whether a subgraph would return its own input without ``node``.
+
+    Export refuses this, like any result that shares memory with an input.
+    """
+    source = program.node(resolve(operand))
+    if source.role is not Role.SUBGRAPH_NODE or source.operands or source.operators:
+        return False
+    returned = map(resolve, program.node(graph_of(node)).operands)
+    return node in returned
+
+
+def count_bypassed(
+    program: Skeleton, keep: Set[str], bypassed: Set[str], resolve: Resolve
+) -> int:
+    """Count the operators that bypasses have removed from subgraphs."""
+    if not any(map(is_subgraph_node, bypassed)):
+        return 0
+    before = _used(program, keep, lambda value: value)
+    after = _used(program, keep, resolve)
+    return sum(program.node(name).operators for name in before - after)
+
+
+def is_subgraph_node(name: str) -> bool:
+    """Return whether a name is that of a node in a subgraph."""
+    return "." in name
+
+
+def graph_of(name: str) -> str:
+    """Return the name of the subgraph of a node; '' for the program's own nodes."""
+    return name.rpartition(".")[0]
+
+
+def _used(program: Skeleton, keep: Set[str], resolve: Resolve) -> set[str]:
+    """Collect the subgraphs of kept operators, and the nodes that they need."""
+    carriers = program.subgraphs.keys() & keep
+    graphs = [graph for name in carriers for graph in program.subgraphs[name]]
+    return set(reached(graphs, lambda v: map(resolve, program.node(v).operands)))
+
+
+# Graph queries for strategies.
+#
+# They concern the operators of the input program; operators that a candidate bypassed
+# are still there. Every result contains ``names``.
+
+
+def upstream(program: Skeleton, names: Iterable[str], hops: int) -> frozenset[str]:
+    """Add the producers of operators, up to ``hops`` steps upstream.
+
+    The computation of an index or a size is no step; it is added at any distance.
+    """
+    edge = visited = _with_indices(program, names)
+    for _ in range(hops):
+        above = {p for name in edge for p in _reads(program, name)}
+        edge = _with_indices(program, above - visited)
+        visited = visited | edge
+    return frozenset(visited)
+
+
+def ancestors(program: Skeleton, names: Iterable[str]) -> frozenset[str]:
+    """Add all ancestors of operators."""
+    # A single search: calling nx.ancestors for each of 24 takes 90 ms, and this takes
+    # 5.
+    above = nx.bfs_layers(program.graph.reverse(copy=False), list(names))
+    return frozenset(chain(*above)).intersection(program.operators)
+
+
+def with_users(program: Skeleton, names: Collection[str]) -> frozenset[str]:
+    """Add the operators that read a value of these operators."""
+    users = (n for n in program.operators if _reads(program, n).keys() & names)
+    return frozenset(names).union(users)
+
+
+def _with_indices(program: Skeleton, names: Iterable[str]) -> set[str]:
+    """Add the operators that compute indices and sizes which these operators read."""
+
+    def indices(name: str) -> list[str]:
+        return [p for p, is_index in _reads(program, name).items() if is_index]
+
+    return set(reached(names, indices))
+
+
+def _reads(program: Skeleton, name: str) -> dict[str, bool]:
+    """Map the operators that one reads to whether it reads only indices or sizes."""
+
+    def through_sizes(read: tuple[str, bool]) -> list[tuple[str, bool]]:
+        producer = program.node(program.producer(read[0]))
+        is_size = producer.role is Role.SIZE
+        return [(value, True) for value in producer.operands] if is_size else []
+
+    operators: dict[str, bool] = {}
+    values = [(v, _is_index(program, v)) for v in program.node(name).operands]
+    for value, is_index in reached(values, through_sizes):
+        producer = program.producer(value)
+        if program.node(producer).role is Role.OPERATOR:
+            operators[producer] = is_index and operators.get(producer, True)
+    return operators
+
+
+def _is_index(program: Skeleton, name: str) -> bool:
+    """Return whether a value is a number, or a tensor of integers."""
+    value = program.node(name).value
+    return value is None or "int" in value.dtype
+
+
+PYTORCH_NAMESPACES = frozenset(
+    {
+        *("_c10d_functional", "_c10d_functional_autograd", "_dtensor"),
+        *("_inductor_test", "_native", "_native_aot", "_quantized", "_test", "aten"),
+        *("c10d", "c10d_functional", "coor", "cuda", "debug_mode_ops", "debugprims"),
+        *("export", "flex_gemm", "flex_lib", "fsdp", "inductor", "inductor_prims"),
+        *("mempool", "mkl", "mkldnn", "mkldnn_prepacked", "onednn", "onnx"),
+        "onnx_symbolic",
+        *("prepacked", "prim", "prims"),
+        *("profiler", "quantization", "quantized", "quantized_decomposed", "rngprims"),
+        *("sparse", "static_runtime", "streams", "symm_mem"),
+    }
+)
+"""Namespaces of PyTorch's own operators (2.13 to 2.15), also for GPUs and phones."""
+
+SIZE_FUNCTIONS = frozenset(
+    {
+        *("sym_size.int", "sym_stride.int", "sym_numel.default"),
+        *("sym_storage_offset.default", "sym_max", "sym_min", "sym_not", "sym_float"),
+        "sym_int",
+    }
+)
+"""The ``__name__`` of functions that read or compute sizes; they are not operators."""
+
+ARITHMETIC = frozenset({"_operator", "math"})
+"""Modules whose functions compute with sizes, unless they return a tensor."""

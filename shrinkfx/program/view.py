@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
-from shrinkfx.program.broadcasting import can_read, repeats
+from shrinkfx.program.apply import can_read, repeats
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Specialisation
-from shrinkfx.program.listing.printed_program import PrintedProgram
-from shrinkfx.program.listing.types import UNTYPED, Types
+from shrinkfx.program.listing.printed_program import UNTYPED, PrintedProgram, Types
 from shrinkfx.program.skeleton import Skeleton
 
 NO_SUSPECTS: Mapping[str, float] = MappingProxyType({})

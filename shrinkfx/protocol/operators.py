@@ -8,8 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from shrinkfx.program.listing.strides import storage_span
-from shrinkfx.program.listing.tensor_specs import itemsize
+from shrinkfx.program.listing.tensor_specs import itemsize, storage_span
 from shrinkfx.protocol.record import Message, Reported
 
 

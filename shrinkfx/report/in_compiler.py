@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from shrinkfx.failure.readers.own_frames import find_user_frame
+from shrinkfx.failure.readers.threads import find_user_frame
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.preloads.preload_bundle import CustomCompilerCode
 

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from shrinkfx.failure.signature import Signature
 from shrinkfx.preloads.preload_bundle import PreloadBundle
-from shrinkfx.protocol.descriptions import Printed
+from shrinkfx.protocol.answers import Printed
 from shrinkfx.report.record import RunRecord
 from shrinkfx.report.repro import write_embedded, write_repro
 from shrinkfx.report.repro_files import EMBEDDED, NoSource, ReproFiles

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 from shrinkfx.failure.blame import Suspect
-from shrinkfx.failure.readers.asan import MemoryReport
-from shrinkfx.failure.readers.interpreter import name_error_unchecked_on_gpu
+from shrinkfx.failure.readers.device import name_error_unchecked_on_gpu
+from shrinkfx.failure.readers.memory import MemoryReport
 from shrinkfx.failure.signature import ANY, Signature, Stage
 from shrinkfx.protocol.choices import Guard, InductorOptions
 from shrinkfx.report.caveats import OtherCauses

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 from shrinkfx.check.baseline.with_guard_pages import Guarding
-from shrinkfx.check.busy import BusyNotice
 from shrinkfx.check.client.restarting import RestartingServer
 from shrinkfx.check.client.server import WORKER, Server
 from shrinkfx.check.command import Command
+from shrinkfx.check.limits import BusyNotice
 from shrinkfx.check.oracle import CheckClient, Limits, Meter
 from shrinkfx.errors import SEE_DOCTOR, LoadError, WorkerError
 from shrinkfx.events import ActivityStarted, Listener, NoteAdded
@@ -29,7 +29,7 @@ from shrinkfx.protocol.fields import with_fields_of
 from shrinkfx.protocol.requests import HASH_SEED, CheckOptions
 from shrinkfx.report.caveats import OtherCauses
 from shrinkfx.report.record import ProgramSize
-from shrinkfx.search.budget import Budget
+from shrinkfx.search.asker import Budget
 from shrinkfx.system.host_memory import estimate_available_bytes
 from shrinkfx.system.sandbox import Sandbox
 from shrinkfx.system.used import measure_earlier_cpu_s, measure_tree_cpu_s

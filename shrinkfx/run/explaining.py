@@ -19,7 +19,7 @@ from shrinkfx.errors import ShrinkfxError, UsageError
 from shrinkfx.events import Listener, NoteAdded, Phase, PhaseEntered
 from shrinkfx.explain.cause import KnownFacts, explain
 from shrinkfx.explain.reduced_program import ReducedProgram
-from shrinkfx.failure.readers.asan import MemoryReport
+from shrinkfx.failure.readers.memory import MemoryReport
 from shrinkfx.failure.signature import Kind, Signature
 from shrinkfx.failure.verdict import Outcome
 from shrinkfx.findings.record import EXPLAIN, Explanation, explanation_lines
@@ -30,11 +30,11 @@ from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.display_text import cut_text
 from shrinkfx.program.listing.printed_program import PrintedProgram
 from shrinkfx.program.skeleton import Skeleton
+from shrinkfx.protocol.answers import Collected
 from shrinkfx.protocol.choices import CandidateForm
-from shrinkfx.protocol.descriptions import Collected
 from shrinkfx.protocol.files import ArtifactFile
 from shrinkfx.protocol.record import read_older, to_json_with_old_names
-from shrinkfx.protocol.tasks import CollectVersions
+from shrinkfx.protocol.requests import CollectVersions
 from shrinkfx.report.header import set_cause
 from shrinkfx.report.in_compiler import (
     find_own_function,

@@ -56,7 +56,7 @@ from shrinkfx.options.options import Options
 from shrinkfx.options.running import BudgetOptions, ExplainOptions
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.display_text import short_kernels
-from shrinkfx.program.listing.claims import group_untested_kinds
+from shrinkfx.program.listing.printed_program import group_untested_kinds
 from shrinkfx.program.skeleton import Skeleton
 from shrinkfx.protocol.record import read_older
 from shrinkfx.protocol.requests import HASH_SEED

@@ -44,10 +44,9 @@ from shrinkfx.check.baseline.with_guard_pages import (
 )
 from shrinkfx.check.client.server import Server
 from shrinkfx.check.command import RUNS, Command, require_command_failure
-from shrinkfx.check.fast_builds import Builds
+from shrinkfx.check.limits import AdaptiveTimeLimit, time_limit
 from shrinkfx.check.localise import collect_evidence
-from shrinkfx.check.oracle import CheckClient, Limits
-from shrinkfx.check.time_limit import AdaptiveTimeLimit, time_limit
+from shrinkfx.check.oracle import Builds, CheckClient, Limits
 from shrinkfx.errors import (
     BudgetExhausted,
     LoadError,
@@ -72,7 +71,7 @@ from shrinkfx.options.options import Options
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.display_text import first_line, printable, short_kernels
 from shrinkfx.program.skeleton import FEEDS, Role, Skeleton
-from shrinkfx.protocol.answers import Ending, Ready
+from shrinkfx.protocol.answers import Description, Ending, Examined, Ready
 from shrinkfx.protocol.choices import (
     MANY_BYTES,
     Backend,
@@ -83,11 +82,9 @@ from shrinkfx.protocol.choices import (
     Step,
     Weights,
 )
-from shrinkfx.protocol.descriptions import Description, Examined
 from shrinkfx.protocol.files import Traces
 from shrinkfx.protocol.operators import FakeMismatch, Misbehavior, OperatorFinding
-from shrinkfx.protocol.requests import CheckOptions
-from shrinkfx.protocol.tasks import Describe, Examine, SaveCandidate
+from shrinkfx.protocol.requests import CheckOptions, Describe, Examine, SaveCandidate
 from shrinkfx.report.caveats import OtherCauses, format_finding, merge_mismatch_lines
 from shrinkfx.report.record import ProgramSize
 from shrinkfx.run.context import RunContext, Subject

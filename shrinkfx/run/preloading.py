@@ -27,14 +27,12 @@ from shrinkfx.preloads.bundle_builder import build_bundle
 from shrinkfx.preloads.custom_code_sources import find_custom_code
 from shrinkfx.preloads.definitions import BUILT_IN
 from shrinkfx.preloads.preload_bundle import Preload, PreloadBundle, PreloadCut, Unit
-from shrinkfx.protocol.answers import Answer
-from shrinkfx.protocol.descriptions import Printed, Registered
-from shrinkfx.protocol.requests import Request
-from shrinkfx.protocol.tasks import RunPreload
+from shrinkfx.protocol.answers import Answer, Printed, Registered
+from shrinkfx.protocol.requests import Request, RunPreload
 from shrinkfx.report.record import RunRecord
 from shrinkfx.report.repro import write_registrations
 from shrinkfx.run.context import RunContext
-from shrinkfx.search.budget import Budget
+from shrinkfx.search.asker import Budget
 from shrinkfx.system import scratch
 from shrinkfx.system.output_folder import minimal_program
 

@@ -12,7 +12,7 @@ from shrinkfx.check.baseline.with_guard_pages import (
 )
 from shrinkfx.check.client.restarting import RestartingServer
 from shrinkfx.check.command import CommandOracle
-from shrinkfx.check.jobs import jobs_that_fit, usual_jobs
+from shrinkfx.check.limits import jobs_that_fit, usual_jobs
 from shrinkfx.check.listing import FakeTensors
 from shrinkfx.check.oracle import (
     CheckClient,

@@ -16,26 +16,23 @@ from shrinkfx.check.baseline.with_guard_pages import (
 )
 from shrinkfx.check.client.server import GUARDED_WORKER, WORKER, Server
 from shrinkfx.check.command import Command, runs_of
-from shrinkfx.check.fast_builds import Builds
-from shrinkfx.check.oracle import CheckClient, runs_to_be_sure
+from shrinkfx.check.oracle import Builds, CheckClient, runs_to_be_sure
 from shrinkfx.check.script import ScriptRunner, needs_local_files
 from shrinkfx.errors import BudgetExhausted, ShrinkfxError, WorkerError
 from shrinkfx.failure.classify import classify_ending
-from shrinkfx.failure.readers import asan, compute_sanitizer
-from shrinkfx.failure.readers.asan import MemoryReport
-from shrinkfx.failure.readers.compute_sanitizer import RACE, UNINITIALIZED
+from shrinkfx.failure.readers import memory
+from shrinkfx.failure.readers.memory import RACE, UNINITIALIZED, MemoryReport
 from shrinkfx.failure.signature import ANY, MEMORY_FAULT, Kind, Signature, Stage
 from shrinkfx.failure.verdict import Observation, Outcome, Verdict
 from shrinkfx.options.options import Options
 from shrinkfx.preloads.preload_bundle import PreloadBundle
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.listing.names import rename_values, short_names
-from shrinkfx.protocol.answers import NotSanitized
+from shrinkfx.protocol.answers import NotSanitized, Printed
 from shrinkfx.protocol.choices import Backend, CandidateForm, Guard, Probe, Weights
-from shrinkfx.protocol.descriptions import Printed
-from shrinkfx.protocol.requests import CheckOptions
-from shrinkfx.protocol.tasks import (
+from shrinkfx.protocol.requests import (
     CheckCandidate,
+    CheckOptions,
     RunScript,
     SaveCandidate,
     WriteCandidate,
@@ -78,8 +75,7 @@ from shrinkfx.run.reduction import (
     seen_to_fail_without_guard_pages,
     stop_on_errors,
 )
-from shrinkfx.search.asker import Asker, Confirmation
-from shrinkfx.search.budget import Budget
+from shrinkfx.search.asker import Asker, Budget, Confirmation
 from shrinkfx.search.staged import select_steps_back
 from shrinkfx.system import scratch
 from shrinkfx.system.atomic_files import DRAFT, draft_of, publish_draft
@@ -404,9 +400,9 @@ def _sanitized(
         return None, _SHORT
     if isinstance(ending.answer, NotSanitized):
         return None, ending.answer.why
-    report = (
-        compute_sanitizer.parse_sanitizer_report if on_gpu else asan.parse_asan_report
-    )(ending.log)
+    report = (memory.parse_sanitizer_report if on_gpu else memory.parse_asan_report)(
+        ending.log
+    )
     seen = classify_ending(ending)
     no_report = seen.unresolved or f"no report; outcome of the run: {seen.in_words}"
     return report, "" if report else no_report
@@ -519,13 +515,13 @@ def _made_surer(
     The last form states its rate, and is written only if no guard pages follow.
     """
     pages = program.client.options.guard_pages
-    for memory in _surer(result, may_be_unsure=pages == result.memory.guard):
+    for form in _surer(result, may_be_unsure=pages == result.memory.guard):
         if record.verified.always_fails or not record.verified.runs:
             break
         if not context.budget.has(INDEPENDENT_RUNS * context.budget.pace_s):
             break
         context.note(_MAKING_SURER.format(_describe_runs(record.verified)))
-        variant = replace(result, memory=memory)
+        variant = replace(result, memory=form)
         try:
             printed = write_result(
                 context, program.client, variant

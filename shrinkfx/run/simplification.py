@@ -35,21 +35,22 @@ from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.display_text import first_line
 from shrinkfx.program.edits import Rewrite
 from shrinkfx.program.listing.changes import Refill
-from shrinkfx.program.listing.claims import (
+from shrinkfx.program.listing.names import sort_by_use
+from shrinkfx.program.listing.printed_program import (
     KEPT,
     MINIMAL,
     OPERATORS,
     PLAINEST,
+    InputOrWeight,
+    Kind,
+    Run,
     claim_not_tested,
 )
-from shrinkfx.program.listing.order import sort_by_use
-from shrinkfx.program.listing.printed_program import InputOrWeight, Run
 from shrinkfx.program.listing.sizes import SizeGroup, list_size_groups, lower_to_goals
 from shrinkfx.program.listing.tensor_specs import TensorSpec
-from shrinkfx.program.listing.types import Kind
-from shrinkfx.program.namespaces import PYTORCH_NAMESPACES
+from shrinkfx.program.skeleton import PYTORCH_NAMESPACES
+from shrinkfx.protocol.answers import Listed
 from shrinkfx.protocol.choices import CandidateForm, InductorOptions
-from shrinkfx.protocol.listed import Listed
 from shrinkfx.protocol.operators import Misbehavior
 from shrinkfx.run.context import RunContext, Subject
 from shrinkfx.run.reduction import (
@@ -64,8 +65,8 @@ from shrinkfx.run.reduction import (
 from shrinkfx.search.asker import Asker, Confirmation
 from shrinkfx.search.fitting import Fitter
 from shrinkfx.search.reducer import Reducer
+from shrinkfx.search.staged import UnstagedSearch
 from shrinkfx.search.strategy import Rewriter, choose
-from shrinkfx.search.unstaged import UnstagedSearch
 
 VALUES = "given.pt"
 """The file in the output folder with values that a printed program names only by

@@ -23,7 +23,7 @@ from shrinkfx.environments.versions import order, public, summarize
 from shrinkfx.errors import InstallError, LoadError, UsageError
 from shrinkfx.events import ActivityStarted, Listener, NoteAdded, ignore_event
 from shrinkfx.failure.classify import classify_ending
-from shrinkfx.failure.readers.interpreter import name_error_unchecked_on_gpu
+from shrinkfx.failure.readers.device import name_error_unchecked_on_gpu
 from shrinkfx.failure.readers.script import (
     RAN_TO_END_PREFIX,
     convert_script_ending,
@@ -35,8 +35,7 @@ from shrinkfx.options.options import Options
 from shrinkfx.program.display_text import cut_text, first_line
 from shrinkfx.protocol.answers import Ending
 from shrinkfx.protocol.choices import Backend, Guard, Probe
-from shrinkfx.protocol.requests import Request
-from shrinkfx.protocol.tasks import RunCommand
+from shrinkfx.protocol.requests import Request, RunCommand
 from shrinkfx.report.header import (
     is_of_interpreter,
     read_failure,

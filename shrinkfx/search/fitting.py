@@ -16,7 +16,7 @@ from shrinkfx.program.apply import apply
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Edit, Rewrite
 from shrinkfx.program.listing.changes import Change, place_of
-from shrinkfx.program.listing.types import UNTYPED, Types
+from shrinkfx.program.listing.printed_program import UNTYPED, Types
 from shrinkfx.program.view import NO_SUSPECTS
 from shrinkfx.search.strategy import Strategy, collect_proposals
 

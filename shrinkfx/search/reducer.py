@@ -28,7 +28,7 @@ from shrinkfx.failure.verdict import Outcome, Verdict
 from shrinkfx.program.apply import apply
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Drop
-from shrinkfx.program.listing.types import Kind
+from shrinkfx.program.listing.printed_program import Kind
 from shrinkfx.program.view import NO_SUSPECTS
 from shrinkfx.search.asker import Asker
 from shrinkfx.search.fitting import Fitter, Unfitted, single_steps

@@ -23,15 +23,13 @@ from shrinkfx.program.apply import apply, remaining_edit
 from shrinkfx.program.candidate import Candidate, Outputs
 from shrinkfx.program.edits import Drop, Edit
 from shrinkfx.program.view import NO_SUSPECTS
-from shrinkfx.search.bundles import Bundles
+from shrinkfx.search.bundles import Bundles, EditProbabilities, GroupTesting
 from shrinkfx.search.fitting import (
     Fitter,
     Unfitted,
     collect_valid_proposals,
     join_fitting_rewrites,
 )
-from shrinkfx.search.group_testing import GroupTesting
-from shrinkfx.search.odds import EditProbabilities
 from shrinkfx.search.strategy import Strategy, select_strategies
 
 _P_SHOW = 0.75

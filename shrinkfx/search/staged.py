@@ -1,21 +1,4 @@
-"""Staged searches: a cheap search finds a result, and a strict one confirms it.
-
-    search with cheap answers -> query the result strictly
-        it fails: done
-        it does not: go back along the accepted steps to one that fails, and continue
-            the search from there with strict answers
-        no step fails: keep the result, unconfirmed
-
-If a more expensive query implies those of the stages (the repro fails, for example), it
-is made first: ``find`` searches, and ``ask_stages`` makes the queries that are still
-open.
-
-There are three such pairs. A candidate is queried in the form of the program, and in
-that of printed source, which is another program once it is exported again, until it has
-been seen to fail. It is built by the fast build, and by the stock build. Last come
-confirmations: queries that are too expensive for more than a result and each step after
-it.
-"""
+"""Searches in stages, where a strict search confirms a cheap one, or without stages."""
 
 from __future__ import annotations
 
@@ -28,6 +11,22 @@ from shrinkfx.failure.verdict import Verdict
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.search.asker import Confirmation
 from shrinkfx.search.reducer import Reducer
+
+# search with cheap answers -> query the result strictly
+#         it fails: done
+#         it does not: go back along the accepted steps to one that fails, and continue
+#             the search from there with strict answers
+#         no step fails: keep the result, unconfirmed
+#
+# If a more expensive query implies those of the stages (the repro fails, for
+# example), it is made first: ``find`` searches, and ``ask_stages`` makes the queries
+# that are still open.
+#
+# There are three such pairs. A candidate is queried in the form of the program, and
+# in that of printed source, which is another program once it is exported again, until
+# it has been seen to fail. It is built by the fast build, and by the stock build.
+# Last come confirmations: queries that are too expensive for more than a result and
+# each step after it.
 
 READABLE = 50
 """The printed source is queried below this number of operators."""
@@ -309,3 +308,43 @@ def in_each_build(
         giving_up="warning: the program fails in the fast build only",
     )
     return StagedSearch(fast, confirmation, note=note)
+
+
+class UnstagedSearch(StagedSearch):
+    """A search that only confirmations confirm.
+
+    Args:
+        before: larger programs that are known to fail; a confirmation may go back to
+            them.
+    """
+
+    def __init__(self, reducer: Reducer, before: Sequence[Candidate] = ()) -> None:
+        self.search: Search = reducer
+        self._first: Search = reducer
+        self._only, self._before = reducer, before
+        self.is_open = False
+        self._judges: list[Confirmation] = []
+        self._earlier: list[Candidate] | None = None
+
+    def find(self) -> None:
+        """Reduce to a fixed point."""
+        self._only.run()
+
+    def ask_stages(self) -> None:
+        """Do nothing: no query is open."""
+
+    @property
+    def reducers(self) -> list[Reducer]:
+        return [self._only]
+
+    @property
+    def history(self) -> list[Candidate]:
+        if self._earlier is not None:
+            return super().history
+        began = self._only.history[0]
+        larger = [c for c in self._before if c.cost > began.cost]
+        return [*larger, *self._only.history]
+
+    @property
+    def unconfirmed(self) -> set[str]:
+        return set()

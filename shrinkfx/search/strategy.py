@@ -36,8 +36,12 @@ from typing import Protocol, runtime_checkable
 from shrinkfx.errors import StrategyError
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Edit, Rewrite
-from shrinkfx.program.listing.printed_program import PrintedProgram
-from shrinkfx.program.listing.types import UNTYPED, Kind, Types
+from shrinkfx.program.listing.printed_program import (
+    UNTYPED,
+    Kind,
+    PrintedProgram,
+    Types,
+)
 from shrinkfx.program.view import NO_SUSPECTS, View
 
 ENTRY_POINTS = "shrinkfx.strategies"

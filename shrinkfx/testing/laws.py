@@ -8,7 +8,7 @@ from shrinkfx.errors import InvalidEdit
 from shrinkfx.program.apply import apply
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Edit
-from shrinkfx.program.listing.types import UNTYPED, Types
+from shrinkfx.program.listing.printed_program import UNTYPED, Types
 from shrinkfx.program.view import View
 from shrinkfx.search.strategy import Strategy, collect_proposals, make_law_error
 

@@ -9,19 +9,20 @@ from shrinkfx.program.listing.printed_program import (
     MAIN,
     Block,
     InputOrWeight,
+    ListedType,
     PrintedProgram,
     Run,
+    Statement,
+    Types,
 )
-from shrinkfx.program.listing.statements import Statement
-from shrinkfx.program.listing.strides import row_major
 from shrinkfx.program.listing.tensor_specs import (
     Constant,
     Counted,
     Initializer,
     Seeded,
     TensorSpec,
+    row_major,
 )
-from shrinkfx.program.listing.types import ListedType, Types
 from shrinkfx.testing.programs import chain, whole
 
 ROWS = TensorSpec((2, 3), "float32", Seeded("randn"))

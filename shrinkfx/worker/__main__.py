@@ -24,8 +24,7 @@ from typing import TYPE_CHECKING
 from shrinkfx.errors import REPORT_BUG, SEE_DOCTOR, LoadError
 from shrinkfx.protocol.answers import Ready
 from shrinkfx.protocol.choices import Backend
-from shrinkfx.protocol.requests import Job, Request, Setup
-from shrinkfx.protocol.tasks import ForkServer
+from shrinkfx.protocol.requests import ForkServer, Job, Request, Setup
 from shrinkfx.torch_versions import RANGE, why_too_old, why_untested
 from shrinkfx.wording import MessageText
 from shrinkfx.worker.child_main import JOB, AnyWorker, choose_work

@@ -15,12 +15,15 @@ from typing import TYPE_CHECKING, NoReturn, Protocol
 
 from shrinkfx.protocol.answers import Answer, NotSanitized, Unresolved
 from shrinkfx.protocol.choices import Backend, Guard
-from shrinkfx.protocol.requests import HASH_SEED, Job, Request, Setup
-from shrinkfx.protocol.tasks import (
+from shrinkfx.protocol.requests import (
+    HASH_SEED,
     CheckCandidate,
     CheckOriginal,
+    Job,
+    Request,
     RunCommand,
     RunScript,
+    Setup,
 )
 from shrinkfx.worker import bare_script
 from shrinkfx.worker.cpu_memory import asan, guard_pages

@@ -18,24 +18,26 @@ from torch.utils import collect_env
 
 from shrinkfx.failure.signature import Stage
 from shrinkfx.program.listing.printed_program import PrintedProgram, Run
-from shrinkfx.protocol.answers import Answer, Done, Invalid
-from shrinkfx.protocol.choices import Backend
-from shrinkfx.protocol.descriptions import (
+from shrinkfx.protocol.answers import (
+    Answer,
     Collected,
     Description,
+    Done,
     Examined,
+    Fitted,
     Inspected,
+    Invalid,
     OpenSizes,
     Printed,
     Registered,
     Row,
     Status,
 )
-from shrinkfx.protocol.listed import Fitted
-from shrinkfx.protocol.requests import CheckOptions, Request
-from shrinkfx.protocol.tasks import (
+from shrinkfx.protocol.choices import Backend
+from shrinkfx.protocol.requests import (
     CheckAtSizes,
     CheckCandidate,
+    CheckOptions,
     CheckOriginal,
     CollectVersions,
     CompileOriginal,
@@ -50,6 +52,7 @@ from shrinkfx.protocol.tasks import (
     ListCandidate,
     ListOwnEntries,
     ReadSettings,
+    Request,
     RunPreload,
     RunRunnable,
     RunScript,
@@ -60,12 +63,12 @@ from shrinkfx.protocol.tasks import (
 from shrinkfx.torch_versions import RANGE
 from shrinkfx.worker.aoti import backend as aoti
 from shrinkfx.worker.checking.check import check
-from shrinkfx.worker.checking.in_script import run_script
-from shrinkfx.worker.checking.printed import (
+from shrinkfx.worker.checking.evidence import (
     describe_printed,
     print_graph,
     text_of_listing,
 )
+from shrinkfx.worker.checking.in_script import run_script
 from shrinkfx.worker.checking.reference import Reference
 from shrinkfx.worker.checking.with_aoti import (
     check_undeclared_sizes,
@@ -97,7 +100,7 @@ from shrinkfx.worker.loading.import_advice import (
     summarize_error,
     triton_version,
 )
-from shrinkfx.worker.operators.custom import custom_operators
+from shrinkfx.worker.operators.arguments import custom_operators
 from shrinkfx.worker.operators.examine import examine, examine_runs
 from shrinkfx.worker.preloads.alone import register
 from shrinkfx.worker.printing.module import Unprintable

@@ -14,14 +14,15 @@ from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Rewrite
 from shrinkfx.program.listing.printed_program import PrintedProgram, Run
 from shrinkfx.program.skeleton import Skeleton
+from shrinkfx.protocol.answers import Listed
 from shrinkfx.protocol.choices import Backend, CandidateForm, GraphForm
-from shrinkfx.protocol.listed import Listed
-from shrinkfx.protocol.requests import CheckOptions, Setup
-from shrinkfx.protocol.tasks import (
+from shrinkfx.protocol.requests import (
     CheckCandidate,
+    CheckOptions,
     ExamineCandidate,
     ListCandidate,
     SaveCandidate,
+    Setup,
     WriteCandidate,
 )
 from shrinkfx.worker.eager.inputs_at import make_inputs_at
@@ -30,8 +31,7 @@ from shrinkfx.worker.graph.inline_cond import inline_conds
 from shrinkfx.worker.graph.rebuild import RebuiltCandidate, rebuild
 from shrinkfx.worker.interpreter import backend as interpreter
 from shrinkfx.worker.listing.build import build
-from shrinkfx.worker.listing.describe import describe
-from shrinkfx.worker.listing.tensor_specs import saved_weights
+from shrinkfx.worker.listing.describe import describe, saved_weights
 from shrinkfx.worker.loading.devices import (
     is_on_gpu,
     save_for_cuda,

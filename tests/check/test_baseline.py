@@ -28,8 +28,7 @@ from shrinkfx.failure.signature import MEMORY_FAULT, Kind, Signature, Stage
 from shrinkfx.failure.verdict import Outcome
 from shrinkfx.protocol.answers import Checked, Difference, Ending, Raised
 from shrinkfx.protocol.choices import Build, Weights
-from shrinkfx.protocol.requests import Request
-from shrinkfx.protocol.tasks import CheckCandidate
+from shrinkfx.protocol.requests import CheckCandidate, Request
 from shrinkfx.testing import chain, whole
 
 PASSES = Ending("exit", stage="done", answer=Checked())

@@ -17,8 +17,13 @@ from shrinkfx.check.client.server import Server
 from shrinkfx.errors import BudgetExhausted, WorkerError
 from shrinkfx.protocol.answers import Ending, Raised
 from shrinkfx.protocol.choices import GraphForm
-from shrinkfx.protocol.requests import CheckOptions, Request
-from shrinkfx.protocol.tasks import CheckCandidate, CheckOriginal, Describe
+from shrinkfx.protocol.requests import (
+    CheckCandidate,
+    CheckOptions,
+    CheckOriginal,
+    Describe,
+    Request,
+)
 from shrinkfx.system import scratch
 
 PLAIN, INLINED = GraphForm.FUNCTIONAL, GraphForm.INLINED_COND

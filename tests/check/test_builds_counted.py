@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from support.doubles import FakeServer
 
-from shrinkfx.check.fast_builds import MAX_FALLBACKS_IN_A_ROW, Builds, LaterBuilds
-from shrinkfx.check.oracle import CheckClient, Limits
+from shrinkfx.check.oracle import (
+    MAX_FALLBACKS_IN_A_ROW,
+    Builds,
+    CheckClient,
+    LaterBuilds,
+    Limits,
+)
 from shrinkfx.protocol.answers import Built, Ending, Stopped
 from shrinkfx.protocol.choices import Build, Step
-from shrinkfx.protocol.requests import CheckOptions
-from shrinkfx.protocol.tasks import CheckOriginal
+from shrinkfx.protocol.requests import CheckOptions, CheckOriginal
 from shrinkfx.testing import chain, whole
 
 CANDIDATE = whole(chain("x", "relu"))

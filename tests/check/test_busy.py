@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from shrinkfx.check.busy import BusyNotice
+from shrinkfx.check.limits import BusyNotice
 from shrinkfx.failure.classify import classify_ending
 from shrinkfx.protocol.answers import Ending
-from shrinkfx.protocol.requests import Request
-from shrinkfx.protocol.tasks import CheckOriginal
+from shrinkfx.protocol.requests import CheckOriginal, Request
 
 STARVED = Ending("exit", stage="done", seconds=60.0, waited_s=50.0, runnable=12)
 

@@ -15,8 +15,7 @@ from shrinkfx.check.oracle import CheckClient, Limits
 from shrinkfx.errors import NotReproducible, UsageError
 from shrinkfx.failure.verdict import Outcome
 from shrinkfx.protocol.answers import Ending, Invalid, Raised
-from shrinkfx.protocol.requests import Request
-from shrinkfx.protocol.tasks import RunCommand, SaveCandidate
+from shrinkfx.protocol.requests import Request, RunCommand, SaveCandidate
 from shrinkfx.testing import chain, whole
 
 CANDIDATE = whole(chain("x", "relu", "tanh"))

@@ -13,10 +13,8 @@ from shrinkfx.errors import SpeculationError, WorkerError
 from shrinkfx.program.edits import Rewrite
 from shrinkfx.program.listing.changes import Write
 from shrinkfx.program.listing.printed_program import MAIN
-from shrinkfx.protocol.answers import Ending
-from shrinkfx.protocol.listed import Fitted
-from shrinkfx.protocol.requests import Request
-from shrinkfx.protocol.tasks import FitRewrites
+from shrinkfx.protocol.answers import Ending, Fitted
+from shrinkfx.protocol.requests import FitRewrites, Request
 
 START = listed(
     listing("a = aten.add.Tensor(x, x, alpha=7)\nreturn (a,)", given("x", floats(2, 2)))

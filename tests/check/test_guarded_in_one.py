@@ -18,8 +18,7 @@ from shrinkfx.check.oracle import ENOUGH
 from shrinkfx.failure.signature import MEMORY_FAULT, Kind
 from shrinkfx.protocol.answers import Ending
 from shrinkfx.protocol.choices import Build, Guard
-from shrinkfx.protocol.requests import CheckOptions
-from shrinkfx.protocol.tasks import CheckCandidate
+from shrinkfx.protocol.requests import CheckCandidate, CheckOptions
 
 
 class Program(FakeServer):

@@ -24,8 +24,7 @@ from shrinkfx.options.options import Options
 from shrinkfx.protocol.answers import Ending, Ready
 from shrinkfx.protocol.choices import Backend, Build
 from shrinkfx.protocol.files import Traces
-from shrinkfx.protocol.requests import CheckOptions
-from shrinkfx.protocol.tasks import CheckCandidate
+from shrinkfx.protocol.requests import CheckCandidate, CheckOptions
 from shrinkfx.run.context import RunContext
 from shrinkfx.run.observe import reproduce_failure
 from shrinkfx.testing import chain, whole

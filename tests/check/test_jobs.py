@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shrinkfx.check.jobs import MOST, jobs_that_fit, usual_jobs
+from shrinkfx.check.limits import MOST, jobs_that_fit, usual_jobs
 
 GB = 1 << 30
 

@@ -323,7 +323,7 @@ import sys
 from shrinkfx.check.client.fork import Fork
 from shrinkfx.check.client.server import Server
 from shrinkfx.protocol.requests import CheckOptions, Request
-from shrinkfx.protocol.tasks import CheckOriginal
+from shrinkfx.protocol.requests import CheckOriginal
 
 vices, ready = sys.argv[1:3]
 with Server(command=[sys.executable, vices]) as server:

@@ -27,7 +27,7 @@ import sys
 from pathlib import Path
 from shrinkfx.check.client.server import Server
 from shrinkfx.protocol.requests import CheckOptions, Request
-from shrinkfx.protocol.tasks import CheckOriginal
+from shrinkfx.protocol.requests import CheckOriginal
 
 vices, ready, note = sys.argv[1:]
 with Server(command=[sys.executable, vices]) as server:

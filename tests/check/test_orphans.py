@@ -28,7 +28,7 @@ from pathlib import Path
 from shrinkfx.system import scratch
 from shrinkfx.check.client.server import Server
 from shrinkfx.protocol.requests import CheckOptions, Request
-from shrinkfx.protocol.tasks import CheckOriginal
+from shrinkfx.protocol.requests import CheckOriginal
 
 vices, ready, note = sys.argv[1:4]
 command, scratched = [sys.executable, vices], scratch.make_scratch_folder("candidate")

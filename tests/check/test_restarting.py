@@ -22,7 +22,7 @@ from shrinkfx.errors import BudgetExhausted, StorageError, WorkerError
 from shrinkfx.failure.classify import classify_ending
 from shrinkfx.protocol.answers import Unresolved
 from shrinkfx.protocol.files import LOWERING
-from shrinkfx.protocol.tasks import (
+from shrinkfx.protocol.requests import (
     CheckCandidate,
     CompileOriginal,
     Describe,

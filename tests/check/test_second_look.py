@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from support.doubles import FakeServer
 
-from shrinkfx.check import retry
+from shrinkfx.check import oracle
 from shrinkfx.check.baseline.with_guard_pages import seen_without_guard_pages
 from shrinkfx.check.oracle import ENOUGH, CheckClient, InductorOracle, Limits, Meter
 from shrinkfx.check.script import ScriptRunner
@@ -18,8 +18,7 @@ from shrinkfx.failure.signature import MEMORY_FAULT, Kind, Signature, Stage
 from shrinkfx.failure.verdict import Outcome
 from shrinkfx.protocol.answers import Ending, Raised
 from shrinkfx.protocol.choices import Guard
-from shrinkfx.protocol.requests import CheckOptions, Request
-from shrinkfx.protocol.tasks import CheckOriginal
+from shrinkfx.protocol.requests import CheckOptions, CheckOriginal, Request
 from shrinkfx.testing import chain, whole
 
 BOUNDS = Signature(Kind.ASSERT, Stage.RUN, "index out of bounds")
@@ -54,7 +53,7 @@ REQUEST = Request(CheckOriginal())
 @pytest.mark.parametrize("log", [LOST, ANOTHER, ANOTHER + LOST])
 def test_lost_exception_text_is_recovered_in_a_single_threaded_run(log: str) -> None:
     server = Threads(aborted(log), aborted(SAID))
-    ending = retry.ask_with_retry(server.ask, REQUEST)
+    ending = oracle.ask_with_retry(server.ask, REQUEST)
     assert BOUNDS.admits(classify_ending(ending).signature)
     assert (ending.seconds, ending.cpu_seconds) == (4.0, 6.0)
     assert [request.one_thread for request in server.asked] == [False, True]
@@ -74,7 +73,7 @@ def test_crash_with_a_clear_cause_is_not_rerun_single_threaded(
     many: Ending,
 ) -> None:
     server = Threads(many, aborted(ANOTHER))
-    assert retry.ask_with_retry(server.ask, REQUEST) == many
+    assert oracle.ask_with_retry(server.ask, REQUEST) == many
     assert len(server.asked) == 1
 
 
@@ -92,7 +91,7 @@ def test_crash_with_a_clear_cause_is_not_rerun_single_threaded(
 )
 def test_single_threaded_run_with_a_different_outcome_is_ignored(one: Ending) -> None:
     server = Threads(aborted(LOST), one)
-    found = classify_ending(retry.ask_with_retry(server.ask, REQUEST)).signature
+    found = classify_ending(oracle.ask_with_retry(server.ask, REQUEST)).signature
     assert found is not None
     assert (found.kind, found.detail) == (Kind.CRASH, NO_EXCEPTION_TEXT)
 

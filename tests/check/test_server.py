@@ -441,7 +441,7 @@ import sys
 from pathlib import Path
 from shrinkfx.check.client.server import GUARDED_WORKER, WORKER, Server
 from shrinkfx.protocol.requests import CheckOptions, Request
-from shrinkfx.protocol.tasks import CheckOriginal
+from shrinkfx.protocol.requests import CheckOriginal
 
 vices, vice, ready, note = sys.argv[1:]
 with Server(command=[sys.executable, vices]) as server:
@@ -462,7 +462,7 @@ from pathlib import Path
 from shrinkfx.check.client.server import GUARDED_WORKER, WORKER, Server
 from shrinkfx.protocol.answers import Unresolved
 from shrinkfx.protocol.requests import CheckOptions, Request
-from shrinkfx.protocol.tasks import CheckOriginal
+from shrinkfx.protocol.requests import CheckOriginal
 
 vices, ready = sys.argv[1:]
 number = interrupts = 0

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from shrinkfx.check.command import Command, CommandOracle
+from shrinkfx.check.limits import AdaptiveTimeLimit, time_limit
 from shrinkfx.check.oracle import CheckClient, InductorOracle, Limits
-from shrinkfx.check.time_limit import AdaptiveTimeLimit, time_limit
 from shrinkfx.failure.verdict import Observation, Outcome, Verdict
 from shrinkfx.protocol.answers import Ending
 from shrinkfx.protocol.requests import Request

@@ -14,7 +14,7 @@ from shrinkfx.cli.main import main
 from shrinkfx.cli.parser import EXIT_CODES
 from shrinkfx.doctor import parts
 from shrinkfx.errors import StorageError
-from shrinkfx.protocol.descriptions import Row
+from shrinkfx.protocol.answers import Row
 
 WORKING = [
     parts.TORCH.works("2.15.0"),

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from shrinkfx.api import Run, earlier_runs
+from shrinkfx.api import Run
 from shrinkfx.cli.main import main
 from shrinkfx.cli.task_output import render_run_lines
+from shrinkfx.run import folder
 
 AT = time.mktime((2026, 11, 22, 17, 31, 0, 0, 0, -1))
 HERE = Path("shrinkfx-out")
@@ -113,7 +114,7 @@ def test_missing_folder_is_an_error(
 def test_list_is_printed_as_json(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(earlier_runs, "list_runs", lambda *_: [OVER, STOPPED])
+    monkeypatch.setattr(folder, "list_runs", lambda *_: [OVER, STOPPED])
     assert main(["--list", "--json"]) == 0
     end = json.loads(capsys.readouterr().out)
     assert (end["event"], end["status"], end["exit_code"]) == ("end", "listed", 0)

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from shrinkfx import api
-from shrinkfx.api import earlier_runs
 from shrinkfx.cli.from_arguments import refuse_with_task
 from shrinkfx.cli.parser import make_parser
 from shrinkfx.errors import UsageError
 from shrinkfx.options.options import Options
+from shrinkfx.run import explaining, folder
 
 
 def test_explain_accepts_a_title_and_refuses_anonymous() -> None:
@@ -29,9 +29,10 @@ def test_title_is_passed_to_explain(
 ) -> None:
     asked: list[Options] = []
     before = Options(Path("m.pt2"), title="as it was")
-    monkeypatch.setattr(earlier_runs, "load_finished_options", lambda _: before)
+    monkeypatch.setattr(folder, "load_finished_options", lambda _: before)
     monkeypatch.setattr(
-        earlier_runs, "explain_folder", lambda options, *_: asked.append(options)
+        explaining, "explain_folder", lambda options, *_: asked.append(options)
     )
+    monkeypatch.setattr(explaining, "report_explained", lambda *_: None)
     api.explain("out", title=anew)
     assert asked[0].title == title

@@ -16,8 +16,7 @@ from shrinkfx.check.client.server import Server
 from shrinkfx.failure.classify import classify_ending
 from shrinkfx.failure.signature import Kind, Stage
 from shrinkfx.protocol.choices import Backend
-from shrinkfx.protocol.requests import Request
-from shrinkfx.protocol.tasks import CheckOriginal, Describe
+from shrinkfx.protocol.requests import CheckOriginal, Describe, Request
 
 pytestmark = [
     pytest.mark.cuda,

@@ -15,8 +15,7 @@ from shrinkfx.check.client.server import Server
 from shrinkfx.failure.classify import classify_ending
 from shrinkfx.failure.signature import Kind
 from shrinkfx.protocol.choices import Backend
-from shrinkfx.protocol.requests import CheckOptions, Request
-from shrinkfx.protocol.tasks import CheckOriginal
+from shrinkfx.protocol.requests import CheckOptions, CheckOriginal, Request
 
 NO_CACHING = "PYTORCH_NO_CUDA_MEMORY_CACHING"
 TELLS = HERE / "telling_operator.py"

@@ -16,13 +16,12 @@ import torch
 
 from shrinkfx.check.client.server import GUARDED_WORKER, Server
 from shrinkfx.failure.classify import classify_ending
-from shrinkfx.failure.readers import compute_sanitizer, device, red_zone_log
+from shrinkfx.failure.readers import device, memory
 from shrinkfx.failure.signature import Kind, Stage
 from shrinkfx.failure.verdict import Observation
 from shrinkfx.protocol.answers import Ending
 from shrinkfx.protocol.choices import Guard
-from shrinkfx.protocol.requests import CheckOptions, Request
-from shrinkfx.protocol.tasks import CheckOriginal, Describe
+from shrinkfx.protocol.requests import CheckOptions, CheckOriginal, Describe, Request
 from shrinkfx.run.result import core_dump_variables
 from shrinkfx.worker.cuda_memory import first, red_zones
 
@@ -108,7 +107,7 @@ def test_healthy_program_passes_between_red_zones(
     ending, seen = check(healthy, guard)
     assert seen.signature is None, ending.log
     assert seen.invalid == seen.unresolved == ""
-    assert red_zone_log.find_red_zone_note(ending.log)
+    assert memory.find_red_zone_note(ending.log)
 
 
 @needs_nvcc
@@ -117,7 +116,7 @@ def test_out_of_bounds_access_shows_with_guard_pages_or_red_zones(
 ) -> None:
     ending, seen = check(faulty, Guard.AFTER)
     assert seen.signature is not None, ending.log
-    pages = "pages" in red_zone_log.find_red_zone_note(ending.log)
+    pages = "pages" in memory.find_red_zone_note(ending.log)
     assert seen.signature.kind in ({Kind.IMA} if pages else {Kind.IMA, Kind.NAN})
 
 
@@ -127,7 +126,7 @@ def test_compute_sanitizer_report_names_the_kernel(
     ending, seen = check(faulty, Guard.MEMCHECK)
     if seen.unresolved:
         pytest.skip(seen.unresolved)
-    report = compute_sanitizer.parse_sanitizer_report(ending.log)
+    report = memory.parse_sanitizer_report(ending.log)
     assert report is not None, ending.log
     assert report.kernel.startswith("triton_")
     assert report.line > 0

@@ -11,7 +11,7 @@ from shrinkfx.doctor import parts, probes
 from shrinkfx.doctor.examination import ESSENTIAL, Trial, can_reduce
 from shrinkfx.doctor.parts import Part
 from shrinkfx.errors import SEE_DOCTOR, LoadError, UsageError, WorkerError
-from shrinkfx.protocol.descriptions import Row, Status
+from shrinkfx.protocol.answers import Row, Status
 
 PART = Part("engine", "It does not move.", "Buy one.")
 WHEELS = Part("wheels", "It does not roll.", "Buy four.")

@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from shrinkfx.check.allowance import Unlimited
-from shrinkfx.check.fast_builds import MAX_FALLBACKS_IN_A_ROW, Builds
-from shrinkfx.check.oracle import CheckClient, Limits
+from shrinkfx.check.limits import Unlimited
+from shrinkfx.check.oracle import MAX_FALLBACKS_IN_A_ROW, Builds, CheckClient, Limits
 from shrinkfx.explain.chain import chain
 from shrinkfx.explain.reduced_program import ReducedProgram, list_operators
 from shrinkfx.failure.signature import Kind, Signature, Stage

@@ -12,8 +12,8 @@ import pytest
 from shrinkfx.explain.chain import access_chain, assertion_chain, refusal_chain
 from shrinkfx.explain.compiled_view import CompiledView, KernelLog, find_line_operators
 from shrinkfx.explain.index import index_chain
-from shrinkfx.failure.readers.asan import MemoryReport
 from shrinkfx.failure.readers.generated import Code
+from shrinkfx.failure.readers.memory import MemoryReport
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.findings.chain import Chain
 from shrinkfx.findings.record import Explanation, explanation_lines

@@ -19,10 +19,9 @@ from shrinkfx.failure.classify import classify_ending
 from shrinkfx.findings.decisions import Decisions, by_hand, format_decisions
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.skeleton import Skeleton
+from shrinkfx.protocol.answers import Description
 from shrinkfx.protocol.choices import Backend, CandidateForm, Probe, Subsystem
-from shrinkfx.protocol.descriptions import Description
-from shrinkfx.protocol.requests import CheckOptions
-from shrinkfx.protocol.tasks import CheckCandidate, Describe
+from shrinkfx.protocol.requests import CheckCandidate, CheckOptions, Describe
 
 ROLL = Path(__file__).resolve().parents[2] / "repros" / "assert_roll_bound"
 

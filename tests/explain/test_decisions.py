@@ -37,7 +37,7 @@ from shrinkfx.findings.decisions import (
     mark_only_shows,
 )
 from shrinkfx.findings.operators import Operator
-from shrinkfx.protocol.answers import Checked, Difference, Ending, Raised
+from shrinkfx.protocol.answers import Checked, Difference, Ending, Raised, Settings
 from shrinkfx.protocol.choices import (
     Build,
     CandidateForm,
@@ -45,11 +45,9 @@ from shrinkfx.protocol.choices import (
     Probe,
     Subsystem,
 )
-from shrinkfx.protocol.descriptions import Settings
 from shrinkfx.protocol.files import Application
 from shrinkfx.protocol.kernel_values import KernelValues, Wrong
-from shrinkfx.protocol.requests import CheckOptions, LeaveOut, Request
-from shrinkfx.protocol.tasks import ReadSettings
+from shrinkfx.protocol.requests import CheckOptions, LeaveOut, ReadSettings, Request
 from shrinkfx.testing import chain, whole
 
 TARGET = Signature(Kind.MISMATCH, Stage.COMPARE, "")

@@ -13,7 +13,7 @@ from shrinkfx.check.oracle import CheckClient, Limits
 from shrinkfx.explain.cause import KnownFacts, explain, find_wrong_input
 from shrinkfx.explain.reduced_program import ReducedProgram
 from shrinkfx.failure.signature import Kind, Signature, Stage
-from shrinkfx.program.listing.calls import cut_before
+from shrinkfx.program.listing.printed_program import cut_before
 from shrinkfx.protocol.answers import Checked, Difference, Ending, Raised
 from shrinkfx.protocol.choices import Probe
 from shrinkfx.protocol.kernel_values import Computed, KernelValues, Wrong

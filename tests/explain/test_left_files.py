@@ -17,10 +17,9 @@ from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.findings.guide import Outcome
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.skeleton import Skeleton
+from shrinkfx.protocol.answers import Description
 from shrinkfx.protocol.choices import Build
-from shrinkfx.protocol.descriptions import Description
-from shrinkfx.protocol.requests import CheckOptions
-from shrinkfx.protocol.tasks import Describe
+from shrinkfx.protocol.requests import CheckOptions, Describe
 
 PICKED = torch.tensor([1, 9])
 

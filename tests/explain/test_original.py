@@ -17,8 +17,7 @@ from shrinkfx.findings.guide import Guide
 from shrinkfx.program.apply import apply
 from shrinkfx.program.edits import Drop
 from shrinkfx.protocol.answers import Checked, Difference, Ending
-from shrinkfx.protocol.requests import Request
-from shrinkfx.protocol.tasks import CheckCandidate
+from shrinkfx.protocol.requests import CheckCandidate, Request
 
 KERNEL = "cpp_fused_flip_roll_0"
 

@@ -17,10 +17,9 @@ from shrinkfx.explain.reduced_program import ReducedProgram
 from shrinkfx.findings.chain import Chain
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.skeleton import Skeleton
+from shrinkfx.protocol.answers import Description
 from shrinkfx.protocol.choices import Backend, Probe
-from shrinkfx.protocol.descriptions import Description
-from shrinkfx.protocol.requests import CheckOptions
-from shrinkfx.protocol.tasks import Describe
+from shrinkfx.protocol.requests import CheckOptions, Describe
 
 REPROS = Path(__file__).resolve().parents[2] / "repros"
 

@@ -26,10 +26,9 @@ from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.findings.values import WrongValue
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.skeleton import Skeleton
+from shrinkfx.protocol.answers import Description
 from shrinkfx.protocol.choices import Backend, Build, Probe
-from shrinkfx.protocol.descriptions import Description
-from shrinkfx.protocol.requests import CheckOptions
-from shrinkfx.protocol.tasks import Describe
+from shrinkfx.protocol.requests import CheckOptions, Describe
 
 REPROS = Path(__file__).parents[2] / "repros"
 

@@ -38,10 +38,15 @@ from shrinkfx.failure.signature import Signature  # noqa: E402
 from shrinkfx.preloads.definitions import Definitions  # noqa: E402
 from shrinkfx.program.candidate import Candidate  # noqa: E402
 from shrinkfx.program.skeleton import Skeleton  # noqa: E402
-from shrinkfx.protocol.answers import Answer, Ending, Ready  # noqa: E402
-from shrinkfx.protocol.descriptions import Description, Printed  # noqa: E402
-from shrinkfx.protocol.requests import CheckOptions, Request, Setup  # noqa: E402
-from shrinkfx.protocol.tasks import Describe, RunScript, WriteCandidate  # noqa: E402
+from shrinkfx.protocol.answers import Answer, Description, Ending, Printed, Ready  # noqa: E402  # noqa: E402
+from shrinkfx.protocol.requests import (  # noqa: E402  # noqa: E402
+    CheckOptions,
+    Describe,
+    Request,
+    RunScript,
+    Setup,
+    WriteCandidate,
+)
 from shrinkfx.report.record import (  # noqa: E402
     Conditions,
     Failure,

@@ -9,10 +9,10 @@ from __future__ import annotations
 import pytest
 
 from shrinkfx.failure.classify import classify_ending
-from shrinkfx.failure.readers.asan import MemoryReport
-from shrinkfx.failure.readers.compute_sanitizer import (
+from shrinkfx.failure.readers.memory import (
     RACE,
     UNINITIALIZED,
+    MemoryReport,
     find_sanitizer_refusal,
     parse_sanitizer_report,
 )

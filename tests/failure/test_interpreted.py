@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shrinkfx.failure.classify import classify_ending
-from shrinkfx.failure.readers.interpreter import classify_finding
+from shrinkfx.failure.readers.device import classify_finding
 from shrinkfx.failure.signature import MEMORY_FAULT, Kind, Signature, Stage
 from shrinkfx.protocol.answers import Ending, Raised, Unresolved
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shrinkfx.failure.normalise import demangled_name, normalise, normalise_cpp
+from shrinkfx.failure.signature import demangled_name, normalise, normalise_cpp
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from shrinkfx.failure.readers.own_frames import find_user_frame
+from shrinkfx.failure.readers.threads import find_user_frame
 
 TORCHS = "/env/lib/python3.11/site-packages/torch/_inductor/compile_fx.py"
 

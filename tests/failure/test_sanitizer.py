@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from shrinkfx.failure.readers.asan import MemoryReport, parse_asan_report
+from shrinkfx.failure.readers.memory import MemoryReport, parse_asan_report
 
 RECORDED = Path(__file__).parent / "sanitized"
 

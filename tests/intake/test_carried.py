@@ -16,7 +16,7 @@ from shrinkfx.intake.carried import (
     is_variable,
     names_programs,
 )
-from shrinkfx.program.namespaces import PYTORCH_NAMESPACES
+from shrinkfx.program.skeleton import PYTORCH_NAMESPACES
 from shrinkfx.worker.intake.watching import counts
 
 

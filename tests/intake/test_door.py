@@ -29,9 +29,16 @@ from shrinkfx.intake.resolve_input import resolve_program, with_torch_compile
 from shrinkfx.intake.script import read_script
 from shrinkfx.intake.worker import AskWorker, find_changed_settings
 from shrinkfx.options.options import Options, Sweeping
-from shrinkfx.protocol.answers import Answer, Done, Ending, Raised, Unresolved
-from shrinkfx.protocol.descriptions import Exported, Settings
-from shrinkfx.protocol.tasks import ExportRunnable, ReadSettings, RunRunnable, Task
+from shrinkfx.protocol.answers import (
+    Answer,
+    Done,
+    Ending,
+    Exported,
+    Raised,
+    Settings,
+    Unresolved,
+)
+from shrinkfx.protocol.requests import ExportRunnable, ReadSettings, RunRunnable, Task
 from shrinkfx.run.sweep.pipeline import SweepFinding, Swept
 from shrinkfx.sweep.examples import SweepFailure
 from shrinkfx.system.folder_lock import is_folder_locked

@@ -13,9 +13,8 @@ from shrinkfx.intake import in_memory as asking
 from shrinkfx.intake.in_memory import Entry, RemovedRegistrations, taken_out
 from shrinkfx.intake.worker import AskWorker
 from shrinkfx.options.options import Options
-from shrinkfx.protocol.answers import Ending
-from shrinkfx.protocol.descriptions import Entries
-from shrinkfx.protocol.tasks import ListOwnEntries, Task
+from shrinkfx.protocol.answers import Ending, Entries
+from shrinkfx.protocol.requests import ListOwnEntries, Task
 
 TABLE = "torch._inductor.decomposition.decompositions"
 SOFTMAX, GELU = (TABLE, "aten._softmax.default"), (TABLE, "aten.gelu.default")

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shrinkfx.errors import InvalidEdit
-from shrinkfx.program.apply import apply
-from shrinkfx.program.broadcasting import find_misfitting_readers, find_retyped_values
+from shrinkfx.program.apply import apply, find_misfitting_readers, find_retyped_values
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Bypass, Drop, Replace
 from shrinkfx.program.skeleton import Node, Role, TensorType

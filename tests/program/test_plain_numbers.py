@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shrinkfx.program.listing.simple_numbers import (
+from shrinkfx.program.listing.tensor_specs import (
     MOST,
     Number,
     is_power,

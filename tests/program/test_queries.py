@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shrinkfx.program.queries import ancestors, upstream, with_users
-from shrinkfx.program.skeleton import TensorType
+from shrinkfx.program.skeleton import TensorType, ancestors, upstream, with_users
 from shrinkfx.testing import Nodes, chain, operator, projection, size, skeleton
 
 INDICES = TensorType("int64", ("2",))

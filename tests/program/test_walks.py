@@ -6,7 +6,7 @@ import networkx as nx
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shrinkfx.program.walks import reached
+from shrinkfx.program.skeleton import reached
 
 EDGES = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)))
 

@@ -19,8 +19,8 @@ from shrinkfx.findings.operators import Operator, format_fails_alone
 from shrinkfx.findings.record import Explanation, explanation_lines
 from shrinkfx.findings.values import WrongValue
 from shrinkfx.preloads.preload_bundle import CustomCompilerCode, PreloadBundle
+from shrinkfx.protocol.answers import Collected
 from shrinkfx.protocol.choices import Subsystem
-from shrinkfx.protocol.descriptions import Collected
 from shrinkfx.protocol.kernel_values import Wrong
 from shrinkfx.protocol.operators import VALUE_DEPENDENCIES, Misbehavior, OperatorFinding
 from shrinkfx.report.caveats import OtherCauses

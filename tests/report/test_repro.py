@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import torch
 
-from shrinkfx.failure.readers.asan import MemoryReport
+from shrinkfx.failure.readers.memory import MemoryReport
 from shrinkfx.failure.readers.script import STAGE_OF_CALL
 from shrinkfx.failure.signature import MEMORY_FAULT, Kind, Signature, Stage
 from shrinkfx.preloads.definitions import Definitions

@@ -12,7 +12,7 @@ import pytest
 from support.lies import strided
 
 from shrinkfx.failure.blame import Suspect
-from shrinkfx.failure.readers.asan import MemoryReport
+from shrinkfx.failure.readers.memory import MemoryReport
 from shrinkfx.failure.signature import MEMORY_FAULT, Kind, Signature, Stage
 from shrinkfx.failure.verdict import Observation, Outcome, Verdict
 from shrinkfx.program.apply import apply

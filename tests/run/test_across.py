@@ -14,7 +14,7 @@ from shrinkfx.cli.main import main
 from shrinkfx.errors import UsageError
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.protocol.answers import Ending
-from shrinkfx.protocol.tasks import RunCommand
+from shrinkfx.protocol.requests import RunCommand
 from shrinkfx.run.verify import InterpreterResult, Others, interpreters
 
 SCRIPT = """\

@@ -15,8 +15,13 @@ from shrinkfx.events import ignore_event
 from shrinkfx.options.options import Options
 from shrinkfx.program.sizes import Space, Symbol
 from shrinkfx.protocol.answers import Ending, Ready
-from shrinkfx.protocol.requests import Request
-from shrinkfx.protocol.tasks import CheckAtSizes, CompileOriginal, SaveInputs, Task
+from shrinkfx.protocol.requests import (
+    CheckAtSizes,
+    CompileOriginal,
+    Request,
+    SaveInputs,
+    Task,
+)
 from shrinkfx.run.context import RunContext
 from shrinkfx.run.sweep.pipeline import ExampleRunner, SweepSettings
 from shrinkfx.sweep.examples import Answer

@@ -15,8 +15,13 @@ from shrinkfx.check.oracle import CheckClient, Limits
 from shrinkfx.events import Event, NoteAdded
 from shrinkfx.options.options import Options
 from shrinkfx.protocol.answers import Ending, Ready
-from shrinkfx.protocol.requests import Request
-from shrinkfx.protocol.tasks import RunCommand, RunScript, SaveCandidate, WriteCandidate
+from shrinkfx.protocol.requests import (
+    Request,
+    RunCommand,
+    RunScript,
+    SaveCandidate,
+    WriteCandidate,
+)
 from shrinkfx.report.record import ProgramSize
 from shrinkfx.report.repro_files import VerifiedRepro
 from shrinkfx.report.running import SAVED

@@ -11,8 +11,7 @@ from test_preloading import judge, says
 
 from shrinkfx.preloads.bundle_builder import build_bundle
 from shrinkfx.preloads.preload_bundle import Preload, PreloadBundle, PreloadCut
-from shrinkfx.protocol.answers import Ending
-from shrinkfx.protocol.descriptions import Registered
+from shrinkfx.protocol.answers import Ending, Registered
 from shrinkfx.run.preloading import smallest_first
 
 IMPORTED = {"torch.utils cpp_extension": "builtins.module"}

@@ -15,8 +15,7 @@ from support.lies import strided, tensor
 from shrinkfx.check.oracle import CheckClient, Limits
 from shrinkfx.events import NoteAdded
 from shrinkfx.options.options import Options
-from shrinkfx.protocol.answers import Ending, Raised
-from shrinkfx.protocol.descriptions import Examined
+from shrinkfx.protocol.answers import Ending, Examined, Raised
 from shrinkfx.protocol.operators import Misbehavior, OperatorFinding
 from shrinkfx.protocol.requests import Request
 from shrinkfx.report.caveats import format_finding

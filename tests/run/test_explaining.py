@@ -16,7 +16,7 @@ from shrinkfx.check.oracle import CheckClient, Limits
 from shrinkfx.errors import UsageError, WorkerError
 from shrinkfx.events import Event, NoteAdded, ignore_event
 from shrinkfx.explain.cause import KnownFacts
-from shrinkfx.failure.readers.asan import MemoryReport
+from shrinkfx.failure.readers.memory import MemoryReport
 from shrinkfx.failure.signature import MEMORY_FAULT, Kind, Signature, Stage
 from shrinkfx.findings.record import Explanation
 from shrinkfx.journal.journal import Journal

@@ -20,8 +20,7 @@ from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.findings.record import Explanation
 from shrinkfx.journal.journal import Journal
 from shrinkfx.options.options import Options
-from shrinkfx.protocol.answers import Ending, Raised
-from shrinkfx.protocol.descriptions import Collected
+from shrinkfx.protocol.answers import Collected, Ending, Raised
 from shrinkfx.report.record import Failure, Programs, ProgramSize, RunRecord
 from shrinkfx.report.repro_files import ReproFiles, VerifiedRepro
 from shrinkfx.run import explaining as issue

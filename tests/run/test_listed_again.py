@@ -24,14 +24,14 @@ from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Rewrite
 from shrinkfx.program.listing.changes import Refill
 from shrinkfx.program.listing.tensor_specs import Saved, Seeded, TensorSpec
-from shrinkfx.protocol.answers import Ending, Raised
+from shrinkfx.protocol.answers import Ending, Fitted, Listed, Raised, Typed
 from shrinkfx.protocol.choices import Build
-from shrinkfx.protocol.listed import Fitted, Listed, Typed
-from shrinkfx.protocol.requests import CheckOptions, Request
-from shrinkfx.protocol.tasks import (
+from shrinkfx.protocol.requests import (
     CheckCandidate,
+    CheckOptions,
     FitRewrites,
     ListCandidate,
+    Request,
     RunScript,
     WriteCandidate,
 )

@@ -22,15 +22,32 @@ from shrinkfx.options.options import Options
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Rewrite
 from shrinkfx.program.listing.changes import Refill
-from shrinkfx.program.listing.claims import MINIMAL, PLAINEST
-from shrinkfx.program.listing.printed_program import PrintedProgram, Run
+from shrinkfx.program.listing.printed_program import (
+    MINIMAL,
+    PLAINEST,
+    PrintedProgram,
+    Run,
+)
 from shrinkfx.program.listing.tensor_specs import Saved, Seeded, TensorSpec
-from shrinkfx.protocol.answers import Checked, Difference, Ending, Invalid, Raised
+from shrinkfx.protocol.answers import (
+    Checked,
+    Difference,
+    Ending,
+    Fitted,
+    Invalid,
+    Listed,
+    Raised,
+    Typed,
+)
 from shrinkfx.protocol.choices import CandidateForm
-from shrinkfx.protocol.listed import Fitted, Listed, Typed
 from shrinkfx.protocol.operators import Misbehavior, OperatorFinding
-from shrinkfx.protocol.requests import CheckOptions, Request
-from shrinkfx.protocol.tasks import CheckCandidate, FitRewrites, ListCandidate
+from shrinkfx.protocol.requests import (
+    CheckCandidate,
+    CheckOptions,
+    FitRewrites,
+    ListCandidate,
+    Request,
+)
 from shrinkfx.report.caveats import OtherCauses
 from shrinkfx.report.record import ProgramSize
 from shrinkfx.run import simplification as making_smaller

@@ -26,11 +26,11 @@ from shrinkfx.journal.journal import Journal
 from shrinkfx.options.options import Options
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.protocol.answers import Ending, Raised, Ready
-from shrinkfx.protocol.requests import Request
-from shrinkfx.protocol.tasks import (
+from shrinkfx.protocol.requests import (
     CheckCandidate,
     CheckOriginal,
     Describe,
+    Request,
     RunScript,
     Task,
     WriteCandidate,

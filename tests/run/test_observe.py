@@ -17,11 +17,16 @@ from shrinkfx.errors import NotReproducible, UsageError
 from shrinkfx.events import Event, NoteAdded, ignore_event
 from shrinkfx.failure.signature import Kind
 from shrinkfx.options.options import Options
-from shrinkfx.protocol.answers import Checked, Difference, Ending, Raised, Ready
+from shrinkfx.protocol.answers import (
+    Checked,
+    Description,
+    Difference,
+    Ending,
+    Raised,
+    Ready,
+)
 from shrinkfx.protocol.choices import Backend
-from shrinkfx.protocol.descriptions import Description
-from shrinkfx.protocol.requests import Request
-from shrinkfx.protocol.tasks import Describe
+from shrinkfx.protocol.requests import Describe, Request
 from shrinkfx.run.context import RunContext
 from shrinkfx.run.observe import reproduce_failure
 from shrinkfx.testing import chain

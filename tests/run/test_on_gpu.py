@@ -20,8 +20,7 @@ from shrinkfx.journal.journal import Journal
 from shrinkfx.options.options import Options
 from shrinkfx.protocol.answers import Checked, Ending, Raised, Ready
 from shrinkfx.protocol.choices import Backend
-from shrinkfx.protocol.requests import Request
-from shrinkfx.protocol.tasks import CheckCandidate, CheckOriginal
+from shrinkfx.protocol.requests import CheckCandidate, CheckOriginal, Request
 from shrinkfx.run.context import RunContext
 from shrinkfx.run.observe import load_or_find_subject, reproduce_failure
 from shrinkfx.run.result import with_baseline

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from shrinkfx.check.command import Command
-from shrinkfx.check.jobs import usual_jobs
+from shrinkfx.check.limits import usual_jobs
 from shrinkfx.check.oracle import CheckClient, Limits
 from shrinkfx.events import Event, NoteAdded
 from shrinkfx.failure.signature import Kind, Signature, Stage

@@ -15,8 +15,7 @@ from shrinkfx.errors import BudgetExhausted
 from shrinkfx.preloads.bundle_builder import build_bundle
 from shrinkfx.preloads.preload_bundle import Preload, PreloadBundle, PreloadCut
 from shrinkfx.program.uninstalled_files import UninstalledFiles
-from shrinkfx.protocol.answers import Ending
-from shrinkfx.protocol.descriptions import Registered
+from shrinkfx.protocol.answers import Ending, Registered
 from shrinkfx.run.preloading import (
     MAX_QUESTIONS,
     CompilerCodeQueries,
@@ -24,7 +23,7 @@ from shrinkfx.run.preloading import (
     add_narrowed_cuts,
     smallest_first,
 )
-from shrinkfx.search.budget import Budget
+from shrinkfx.search.asker import Budget
 
 LINES = [f'lowerings["{name}"] = print' for name in "abcdefghijklmnop"]
 PLACE = "torch._inductor.lowering lowerings: {}"

@@ -23,8 +23,7 @@ from shrinkfx.options.options import Options
 from shrinkfx.preloads.bundle_builder import build_bundle
 from shrinkfx.preloads.preload_bundle import Preload, PreloadBundle, PreloadCut, Unit
 from shrinkfx.program.uninstalled_files import UninstalledFiles
-from shrinkfx.protocol.answers import Ending
-from shrinkfx.protocol.descriptions import Registered
+from shrinkfx.protocol.answers import Ending, Registered
 from shrinkfx.protocol.requests import Request
 from shrinkfx.report.record import Failure, Programs, ProgramSize, RunRecord
 from shrinkfx.run.context import RunContext

@@ -23,8 +23,7 @@ from shrinkfx.program.edits import Drop
 from shrinkfx.protocol.answers import Checked, Difference, Ending, Raised
 from shrinkfx.protocol.choices import Build, Step
 from shrinkfx.protocol.operators import Misbehavior, OperatorFinding
-from shrinkfx.protocol.requests import CheckOptions, Request
-from shrinkfx.protocol.tasks import CheckCandidate
+from shrinkfx.protocol.requests import CheckCandidate, CheckOptions, Request
 from shrinkfx.report.caveats import OtherCauses
 from shrinkfx.report.record import ProgramSize
 from shrinkfx.run.context import RunContext, Subject

@@ -15,7 +15,7 @@ from support.doubles import PRINTED, Arguments, FakeServer
 from shrinkfx.check.client.server import GUARDED_WORKER
 from shrinkfx.check.oracle import CheckClient, Limits
 from shrinkfx.events import Event, NoteAdded
-from shrinkfx.failure.readers.asan import MemoryReport
+from shrinkfx.failure.readers.memory import MemoryReport
 from shrinkfx.failure.signature import MEMORY_FAULT, Kind, Signature, Stage
 from shrinkfx.options.options import Options
 from shrinkfx.protocol.answers import Ending

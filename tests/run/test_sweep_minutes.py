@@ -19,14 +19,13 @@ from shrinkfx.errors import BudgetExhausted
 from shrinkfx.events import ignore_event
 from shrinkfx.options.options import Options, Sweeping
 from shrinkfx.program.sizes import Space, Symbol
-from shrinkfx.protocol.answers import Checked, Difference, Ending, Ready
-from shrinkfx.protocol.descriptions import OpenSizes
-from shrinkfx.protocol.requests import Request
-from shrinkfx.protocol.tasks import (
+from shrinkfx.protocol.answers import Checked, Difference, Ending, OpenSizes, Ready
+from shrinkfx.protocol.requests import (
     CheckAtSizes,
     CompileOriginal,
     Describe,
     FindSpace,
+    Request,
     SaveInputs,
     Task,
 )

@@ -14,8 +14,7 @@ from shrinkfx.journal.journal import Journal
 from shrinkfx.program.apply import apply
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Drop
-from shrinkfx.search.asker import Asker, Confirmation
-from shrinkfx.search.budget import Budget
+from shrinkfx.search.asker import Asker, Budget, Confirmation
 from shrinkfx.testing import OTHER, PLANTED, FakeOracle, chain, needs, whole
 
 WHOLE = whole(chain("x", "a", "b", "c"))

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from shrinkfx.errors import BudgetExhausted
-from shrinkfx.search.budget import Budget
+from shrinkfx.search.asker import Budget
 
 
 class Clock:

@@ -8,8 +8,7 @@ from shrinkfx.errors import BudgetExhausted
 from shrinkfx.failure.verdict import Oracle
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.protocol.choices import Build
-from shrinkfx.search.asker import Asker
-from shrinkfx.search.budget import Budget
+from shrinkfx.search.asker import Asker, Budget
 from shrinkfx.search.reducer import Reducer
 from shrinkfx.search.staged import StagedSearch, in_each_build, in_each_form
 from shrinkfx.search.strategy import choose

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shrinkfx.search.bundles import Subset
-from shrinkfx.search.odds import Key, Probabilities
+from shrinkfx.search.bundles import Key, Probabilities, Subset
 
 ALL = [f"option{n}" for n in range(24)]
 

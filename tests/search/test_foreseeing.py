@@ -20,8 +20,7 @@ from shrinkfx.journal.speculative_checks import SpeculativeChecks
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Drop, Edit
 from shrinkfx.program.view import View
-from shrinkfx.search.asker import Asker, Confirmation
-from shrinkfx.search.budget import Budget
+from shrinkfx.search.asker import Asker, Budget, Confirmation
 from shrinkfx.search.fitting import Fitter, Unfitted
 from shrinkfx.search.reducer import Reducer
 from shrinkfx.search.speculation import SpeculativeOracle

@@ -23,8 +23,12 @@ from shrinkfx.search.asker import Asker
 from shrinkfx.search.fitting import Fitter
 from shrinkfx.search.reducer import Reducer
 from shrinkfx.search.search_state import SearchState
-from shrinkfx.search.speculation import Pending, SpeculativeOracle, WorkerSlots
-from shrinkfx.search.speculation_tree import QueryNode
+from shrinkfx.search.speculation import (
+    Pending,
+    QueryNode,
+    SpeculativeOracle,
+    WorkerSlots,
+)
 from shrinkfx.search.strategy import choose
 from shrinkfx.testing import FakeOracle
 

@@ -11,8 +11,7 @@ from shrinkfx.events import Event, Listener, QueryAnswered, StepTaken, ignore_ev
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Drop
 from shrinkfx.program.view import View
-from shrinkfx.search.asker import Asker
-from shrinkfx.search.budget import Budget
+from shrinkfx.search.asker import Asker, Budget
 from shrinkfx.search.reducer import Reducer
 from shrinkfx.search.staged import FEW, READABLE, SOURCE, StagedSearch, in_each_form
 from shrinkfx.search.strategy import Strategy, choose

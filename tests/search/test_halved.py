@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Rewrite
 from shrinkfx.program.listing.changes import Write
-from shrinkfx.program.listing.statements import LeafKind
-from shrinkfx.program.listing.types import Kind, Types
+from shrinkfx.program.listing.printed_program import Kind, LeafKind, Types
 from shrinkfx.program.view import View
 from shrinkfx.search.asker import Asker
 from shrinkfx.search.fitting import Unfitted

@@ -17,8 +17,7 @@ from shrinkfx.journal.journal import Journal
 from shrinkfx.program.apply import apply
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Drop
-from shrinkfx.search.asker import Asker, Confirmation
-from shrinkfx.search.budget import Budget
+from shrinkfx.search.asker import Asker, Budget, Confirmation
 from shrinkfx.search.reducer import Reducer
 from shrinkfx.search.staged import in_each_form, select_steps_back
 from shrinkfx.search.strategy import choose

@@ -8,7 +8,7 @@ import pytest
 
 from shrinkfx.program.edits import Bypass, Drop, Edit
 from shrinkfx.program.view import NO_SUSPECTS
-from shrinkfx.search.odds import EditProbabilities
+from shrinkfx.search.bundles import EditProbabilities
 
 
 def drops(names: str) -> list[Edit]:

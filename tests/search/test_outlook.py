@@ -9,8 +9,7 @@ import pytest
 from synthetic import Blame, Needles, make_case
 
 from shrinkfx.events import Event, QueryAnswered
-from shrinkfx.search.asker import Asker
-from shrinkfx.search.budget import Budget
+from shrinkfx.search.asker import Asker, Budget
 from shrinkfx.search.reducer import Reducer
 from shrinkfx.search.strategy import choose
 from shrinkfx.testing import FakeOracle, whole

@@ -12,8 +12,7 @@ from shrinkfx.events import Event, QueryAnswered, StepTaken
 from shrinkfx.failure.verdict import Outcome
 from shrinkfx.program.candidate import Candidate, Outputs
 from shrinkfx.program.skeleton import Role, Skeleton
-from shrinkfx.search.asker import Asker
-from shrinkfx.search.budget import Budget
+from shrinkfx.search.asker import Asker, Budget
 from shrinkfx.search.reducer import Reducer
 from shrinkfx.search.strategy import choose
 from shrinkfx.testing import (

@@ -13,9 +13,14 @@ from support.listings import block, codes, floats, given, listed, listing
 from support.random_listings import listings
 
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.program.listing.calls import all_calls, projections, returned_leaves
-from shrinkfx.program.listing.printed_program import Block, PrintedProgram
-from shrinkfx.program.listing.redirects import ancestors
+from shrinkfx.program.listing.printed_program import (
+    Block,
+    PrintedProgram,
+    all_calls,
+    projections,
+    returned_leaves,
+)
+from shrinkfx.program.listing.rewrites import ancestors
 from shrinkfx.search.asker import Asker
 from shrinkfx.search.reducer import Reducer
 from shrinkfx.search.strategy import choose

@@ -7,12 +7,11 @@ from collections.abc import Iterator
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Rewrite
 from shrinkfx.program.listing.changes import Write
-from shrinkfx.program.listing.statements import LeafKind
-from shrinkfx.program.listing.types import Kind
+from shrinkfx.program.listing.printed_program import Kind, LeafKind
 from shrinkfx.program.view import View
 from shrinkfx.search.asker import Asker, Confirmation
 from shrinkfx.search.reducer import Reducer
-from shrinkfx.search.unstaged import UnstagedSearch
+from shrinkfx.search.staged import UnstagedSearch
 from shrinkfx.testing import FakeOracle, listed, listing
 
 ADDED = """

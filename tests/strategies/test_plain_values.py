@@ -16,7 +16,6 @@ from support.small import called, drawn, reduced, view
 from shrinkfx.program.edits import Rewrite
 from shrinkfx.program.listing.changes import Refill
 from shrinkfx.program.listing.printed_program import InputOrWeight, PrintedProgram, Run
-from shrinkfx.program.listing.simple_numbers import number_complexity, simpler_numbers
 from shrinkfx.program.listing.tensor_specs import (
     Constant,
     Counted,
@@ -27,6 +26,8 @@ from shrinkfx.program.listing.tensor_specs import (
     Seeded,
     Sparse,
     TensorSpec,
+    number_complexity,
+    simpler_numbers,
 )
 from shrinkfx.strategies.plain_values import PlainValues
 

@@ -7,8 +7,12 @@ from support.listings import block, codes, floats, given, listed, listing
 
 from shrinkfx.program.edits import Rewrite
 from shrinkfx.program.listing.changes import Write, apply_changes
-from shrinkfx.program.listing.printed_program import InputOrWeight, PrintedProgram
-from shrinkfx.program.listing.types import UNTYPED, Types
+from shrinkfx.program.listing.printed_program import (
+    UNTYPED,
+    InputOrWeight,
+    PrintedProgram,
+    Types,
+)
 from shrinkfx.program.skeleton import TensorType
 from shrinkfx.search.strategy import collect_proposals
 from shrinkfx.strategies.redirect_operands import RedirectOperands

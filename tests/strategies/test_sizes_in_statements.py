@@ -16,9 +16,8 @@ from support.listings import codes, given, listing
 from support.small import drawn, reduced, shape
 
 from shrinkfx.program.listing.changes import Change, Resize, Write, apply_changes
-from shrinkfx.program.listing.printed_program import MAIN, PrintedProgram
+from shrinkfx.program.listing.printed_program import MAIN, LeafKind, PrintedProgram
 from shrinkfx.program.listing.sizes import sizes_in_statements
-from shrinkfx.program.listing.statements import LeafKind
 
 ARANGE = "a = aten.arange.default(975)\nreturn a"
 

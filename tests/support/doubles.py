@@ -12,12 +12,10 @@ from typing import Any
 
 from shrinkfx.errors import BudgetExhausted
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.protocol.answers import Ending, Ready, Unresolved
+from shrinkfx.protocol.answers import Description, Ending, Printed, Ready, Unresolved
 from shrinkfx.protocol.choices import Guard
-from shrinkfx.protocol.descriptions import Description, Printed
-from shrinkfx.protocol.requests import CheckOptions, Request
+from shrinkfx.protocol.requests import CheckOptions, CheckOriginal, Request, Task
 from shrinkfx.protocol.source import Expression, Input, Source
-from shrinkfx.protocol.tasks import CheckOriginal, Task
 
 Arguments = Mapping[str, Any]
 

@@ -15,9 +15,13 @@ from shrinkfx.errors import InvalidEdit
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Rewrite
 from shrinkfx.program.listing.changes import Change, apply_changes
-from shrinkfx.program.listing.printed_program import Block, PrintedProgram
-from shrinkfx.program.listing.statements import RETURN
-from shrinkfx.program.listing.types import ListedType, Types
+from shrinkfx.program.listing.printed_program import (
+    RETURN,
+    Block,
+    ListedType,
+    PrintedProgram,
+    Types,
+)
 
 
 class FakeFitter:

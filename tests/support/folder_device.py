@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shrinkfx.protocol.answers import Answer, Ready, Unresolved
-from shrinkfx.protocol.requests import Request, Setup
-from shrinkfx.protocol.tasks import CheckOriginal
+from shrinkfx.protocol.requests import CheckOriginal, Request, Setup
 from shrinkfx.worker.forkserver.serve import open_connection, serve
 from shrinkfx.worker.forkserver.supervise import Note, Work
 

@@ -12,8 +12,8 @@ from shrinkfx.program.listing.printed_program import (
     InputOrWeight,
     PrintedProgram,
     Run,
+    Statement,
 )
-from shrinkfx.program.listing.statements import Statement
 from shrinkfx.program.listing.tensor_specs import Constant, TensorSpec
 from shrinkfx.testing import chain, whole
 

@@ -21,8 +21,8 @@ from shrinkfx.program.skeleton import Node, Role, Skeleton
 from shrinkfx.protocol.choices import Subsystem
 from shrinkfx.search.asker import Asker
 from shrinkfx.search.reducer import Reducer
+from shrinkfx.search.staged import UnstagedSearch
 from shrinkfx.search.strategy import choose
-from shrinkfx.search.unstaged import UnstagedSearch
 from shrinkfx.testing import PLANTED, FakeOracle, feed, operator, projection, skeleton
 
 HEADS = ["q", "k", "v"]

@@ -9,9 +9,14 @@ from shrinkfx.errors import InvalidEdit
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Rewrite
 from shrinkfx.program.listing.changes import Change, apply_changes
-from shrinkfx.program.listing.printed_program import InputOrWeight, PrintedProgram, Run
+from shrinkfx.program.listing.printed_program import (
+    UNTYPED,
+    InputOrWeight,
+    PrintedProgram,
+    Run,
+    Types,
+)
 from shrinkfx.program.listing.tensor_specs import Seeded, TensorSpec
-from shrinkfx.program.listing.types import UNTYPED, Types
 from shrinkfx.program.view import View
 from shrinkfx.search.asker import Asker
 from shrinkfx.search.fitting import Fitter

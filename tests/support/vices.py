@@ -25,8 +25,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from shrinkfx.protocol.answers import Ending, Ready, Unresolved
-from shrinkfx.protocol.descriptions import Description
+from shrinkfx.protocol.answers import Description, Ending, Ready, Unresolved
 from shrinkfx.protocol.requests import Request, Setup
 from shrinkfx.system import processes
 from shrinkfx.system.processes import list_descendants

@@ -12,8 +12,11 @@ import triton
 import triton.language as tl
 
 from shrinkfx.worker.interpreter.findings import Probe, Report
-from shrinkfx.worker.interpreter.memory_checks.arena import allocate, map_sparse_vector
-from shrinkfx.worker.interpreter.memory_checks.bounds import CHECKER
+from shrinkfx.worker.interpreter.memory_checks.bounds import (
+    CHECKER,
+    allocate,
+    map_sparse_vector,
+)
 from shrinkfx.worker.interpreter.switch_on import switch_on
 
 FAR = (1 << 31) + 12_345

@@ -16,10 +16,14 @@ from shrinkfx.program.listing.printed_program import (
     InputOrWeight,
     PrintedProgram,
     Run,
+    Statement,
 )
-from shrinkfx.program.listing.statements import Statement
-from shrinkfx.program.listing.tensor_spec_source import write_tensor_spec
-from shrinkfx.program.listing.tensor_specs import Initializer, Seeded, TensorSpec
+from shrinkfx.program.listing.tensor_specs import (
+    Initializer,
+    Seeded,
+    TensorSpec,
+    write_tensor_spec,
+)
 
 RANDN = Seeded("randn")
 

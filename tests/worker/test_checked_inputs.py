@@ -11,8 +11,7 @@ from torch import Tensor, nn
 from shrinkfx.check.client.server import Server
 from shrinkfx.failure.classify import classify_ending
 from shrinkfx.failure.signature import Kind
-from shrinkfx.protocol.requests import CheckOptions, Request
-from shrinkfx.protocol.tasks import CheckOriginal
+from shrinkfx.protocol.requests import CheckOptions, CheckOriginal, Request
 
 pytestmark = pytest.mark.aoti
 

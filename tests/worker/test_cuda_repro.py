@@ -15,11 +15,9 @@ from shrinkfx.check.client.server import Server
 from shrinkfx.check.oracle import Limits, Meter
 from shrinkfx.check.script import ScriptRunner
 from shrinkfx.failure.signature import Kind, Stage
-from shrinkfx.protocol.answers import Checked
+from shrinkfx.protocol.answers import Checked, Description
 from shrinkfx.protocol.choices import Backend, Probe
-from shrinkfx.protocol.descriptions import Description
-from shrinkfx.protocol.requests import CheckOptions, Request
-from shrinkfx.protocol.tasks import CheckOriginal, Describe
+from shrinkfx.protocol.requests import CheckOptions, CheckOriginal, Describe, Request
 from shrinkfx.worker.loading.devices import save_for_cuda
 
 KERNEL = """

@@ -11,9 +11,9 @@ import torch
 
 from shrinkfx.check.client.server import Server
 from shrinkfx.errors import LoadError
+from shrinkfx.protocol.answers import Row, Status
 from shrinkfx.protocol.choices import Backend
-from shrinkfx.protocol.descriptions import Row, Status
-from shrinkfx.protocol.tasks import ExportSample
+from shrinkfx.protocol.requests import ExportSample
 from shrinkfx.torch_versions import RANGE
 from shrinkfx.worker import tasks
 from shrinkfx.worker.loading.import_advice import require_triton

@@ -14,14 +14,12 @@ import torch
 from torch import Tensor
 from torch.export import Dim
 
-from shrinkfx.protocol.answers import Ending
-from shrinkfx.protocol.descriptions import Examined
+from shrinkfx.protocol.answers import Ending, Examined
 from shrinkfx.protocol.operators import Misbehavior, OperatorFinding
-from shrinkfx.protocol.requests import Request, Setup
-from shrinkfx.protocol.tasks import Examine, ExamineCandidate
+from shrinkfx.protocol.requests import Examine, ExamineCandidate, Request, Setup
 from shrinkfx.worker.forkserver.supervise import become_subreaper, supervise
 from shrinkfx.worker.model import Inputs, Program
-from shrinkfx.worker.operators.custom import custom_operators as custom_in
+from shrinkfx.worker.operators.arguments import custom_operators as custom_in
 from shrinkfx.worker.operators.examine import examine, examine_runs, find_fake_kernel
 from shrinkfx.worker.tasks import Worker
 

@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 from torch._dynamo.debug_utils import InputReader, InputWriter
 
-from shrinkfx.protocol.answers import Unresolved
-from shrinkfx.protocol.descriptions import Exported
-from shrinkfx.protocol.tasks import ExportRunnable, RunRunnable
+from shrinkfx.protocol.answers import Exported, Unresolved
+from shrinkfx.protocol.requests import ExportRunnable, RunRunnable
 from shrinkfx.worker.intake.runnable import Size, export_runnable, run_runnable
 from shrinkfx.worker.loading.devices import archive_on_cpu, device_type
 

@@ -16,8 +16,13 @@ from shrinkfx.check.client.server import Server
 from shrinkfx.protocol.answers import Built, Ending, Raised, Stopped
 from shrinkfx.protocol.choices import Build, Step
 from shrinkfx.protocol.files import LOWERING
-from shrinkfx.protocol.requests import CheckOptions, Request
-from shrinkfx.protocol.tasks import CheckOriginal, Describe, RunScript
+from shrinkfx.protocol.requests import (
+    CheckOptions,
+    CheckOriginal,
+    Describe,
+    Request,
+    RunScript,
+)
 from shrinkfx.worker.aoti.first_lowering import FirstLowering
 from shrinkfx.worker.model import Inputs, Program
 

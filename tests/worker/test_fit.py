@@ -24,10 +24,10 @@ from shrinkfx.program.listing.printed_program import (
     MAIN,
     Dim,
     InputOrWeight,
+    LeafKind,
     PrintedProgram,
     Run,
 )
-from shrinkfx.program.listing.statements import LeafKind
 from shrinkfx.program.listing.tensor_specs import (
     Constant,
     Counted,

@@ -21,18 +21,15 @@ from shrinkfx.program.listing.changes import (
     Write,
     apply_changes,
 )
-from shrinkfx.program.listing.printed_program import PrintedProgram
-from shrinkfx.program.listing.statements import LeafKind
+from shrinkfx.program.listing.printed_program import LeafKind, PrintedProgram
 from shrinkfx.program.listing.tensor_specs import Opaque, Saved, Seeded
-from shrinkfx.protocol.listed import Fitted
-from shrinkfx.protocol.requests import CheckOptions, Request, Setup
-from shrinkfx.protocol.tasks import FitRewrites
+from shrinkfx.protocol.answers import Fitted
+from shrinkfx.protocol.requests import CheckOptions, FitRewrites, Request, Setup
 from shrinkfx.worker.eager.intermediates import SEED, run_eager
 from shrinkfx.worker.graph.rebuild import rebuild
 from shrinkfx.worker.listing.build import build
-from shrinkfx.worker.listing.describe import describe
+from shrinkfx.worker.listing.describe import describe, saved_weights
 from shrinkfx.worker.listing.fit import fit_rewrites
-from shrinkfx.worker.listing.tensor_specs import saved_weights
 from shrinkfx.worker.loading.load import load
 from shrinkfx.worker.tasks import Worker
 

@@ -15,7 +15,6 @@ from shrinkfx.program.listing.changes import (
     apply_changes,
 )
 from shrinkfx.program.listing.printed_program import MAIN, PrintedProgram
-from shrinkfx.program.listing.tensor_spec_source import write_tensor_spec
 from shrinkfx.program.listing.tensor_specs import (
     Constant,
     Counted,
@@ -23,6 +22,7 @@ from shrinkfx.program.listing.tensor_specs import (
     Seeded,
     Sparse,
     TensorSpec,
+    write_tensor_spec,
 )
 from shrinkfx.worker.listing.fit import fit_rewrites
 

@@ -12,8 +12,7 @@ import torch
 
 from shrinkfx.check.client.server import Server
 from shrinkfx.errors import LoadError
-from shrinkfx.protocol.requests import Request
-from shrinkfx.protocol.tasks import Describe, ForkServer, RunCommand
+from shrinkfx.protocol.requests import Describe, ForkServer, Request, RunCommand
 from shrinkfx.worker.loading.gpus import (
     VISIBLE,
     describe_gpu,

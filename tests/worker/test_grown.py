@@ -10,8 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from shrinkfx.check.client.server import Server
-from shrinkfx.protocol.requests import Request
-from shrinkfx.protocol.tasks import RunScript
+from shrinkfx.protocol.requests import Request, RunScript
 
 pytestmark = pytest.mark.processes
 

@@ -12,13 +12,12 @@ import torch
 from shrinkfx.check.client.server import GUARDED_WORKER, Server
 from shrinkfx.check.oracle import CheckClient, Limits
 from shrinkfx.failure.classify import classify_ending
-from shrinkfx.failure.readers.asan import parse_asan_report
+from shrinkfx.failure.readers.memory import parse_asan_report
 from shrinkfx.failure.signature import MEMORY_FAULT
 from shrinkfx.failure.verdict import Observation
 from shrinkfx.protocol.answers import Built
 from shrinkfx.protocol.choices import Build, Guard, Step
-from shrinkfx.protocol.requests import CheckOptions
-from shrinkfx.protocol.tasks import CheckOriginal
+from shrinkfx.protocol.requests import CheckOptions, CheckOriginal
 
 RUNS = 20
 PRELOAD = str(Path(lying_operators.__file__))

@@ -13,11 +13,16 @@ from shrinkfx.program.apply import apply
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Drop
 from shrinkfx.program.skeleton import Skeleton
-from shrinkfx.protocol.answers import Answer, Done
+from shrinkfx.protocol.answers import Answer, Description, Done
 from shrinkfx.protocol.choices import GraphForm
-from shrinkfx.protocol.descriptions import Description
-from shrinkfx.protocol.requests import CheckOptions, Request, Setup
-from shrinkfx.protocol.tasks import Describe, SaveCandidate, Task
+from shrinkfx.protocol.requests import (
+    CheckOptions,
+    Describe,
+    Request,
+    SaveCandidate,
+    Setup,
+    Task,
+)
 from shrinkfx.worker.eager.intermediates import SEED, EagerValues, RunRecord, run_eager
 from shrinkfx.worker.graph.describe import describe
 from shrinkfx.worker.graph.inline_cond import find_taken_branches, inline_conds

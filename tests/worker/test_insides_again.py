@@ -17,10 +17,13 @@ from versions import hands_on_inputs
 from shrinkfx.program.candidate import Candidate, Outputs
 from shrinkfx.program.edits import Rewrite
 from shrinkfx.program.listing.changes import Change, DropResult, Write, apply_changes
-from shrinkfx.program.listing.names import rename_values, short_names
-from shrinkfx.program.listing.order import sort_by_use
-from shrinkfx.program.listing.printed_program import MAIN, PrintedProgram
-from shrinkfx.program.listing.types import ListedType, Types
+from shrinkfx.program.listing.names import rename_values, short_names, sort_by_use
+from shrinkfx.program.listing.printed_program import (
+    MAIN,
+    ListedType,
+    PrintedProgram,
+    Types,
+)
 from shrinkfx.search.asker import Asker
 from shrinkfx.search.reducer import Reducer
 from shrinkfx.search.strategy import choose
@@ -28,9 +31,8 @@ from shrinkfx.testing import FakeOracle
 from shrinkfx.worker.eager.intermediates import SEED, run_eager
 from shrinkfx.worker.graph.rebuild import RebuiltCandidate, rebuild
 from shrinkfx.worker.listing.build import build
-from shrinkfx.worker.listing.describe import DescribedProgram, describe
+from shrinkfx.worker.listing.describe import DescribedProgram, describe, saved_weights
 from shrinkfx.worker.listing.fit import fit_rewrites
-from shrinkfx.worker.listing.tensor_specs import saved_weights
 from shrinkfx.worker.model import Inputs
 from shrinkfx.worker.printing.module import is_identical
 

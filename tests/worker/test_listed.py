@@ -22,16 +22,23 @@ from shrinkfx.program.listing.changes import Refill, Resize, Write, apply_change
 from shrinkfx.program.listing.printed_program import MAIN, PrintedProgram, Run
 from shrinkfx.program.listing.tensor_specs import Constant, Saved, Seeded
 from shrinkfx.program.skeleton import Skeleton
-from shrinkfx.protocol.answers import Answer, Checked, Done
-from shrinkfx.protocol.descriptions import Description, Printed
+from shrinkfx.protocol.answers import (
+    Answer,
+    Checked,
+    Description,
+    Done,
+    Listed,
+    Printed,
+)
 from shrinkfx.protocol.files import Traces
-from shrinkfx.protocol.listed import Listed
-from shrinkfx.protocol.requests import CheckOptions, Request, Setup
-from shrinkfx.protocol.tasks import (
+from shrinkfx.protocol.requests import (
     CheckCandidate,
+    CheckOptions,
     Describe,
     ListCandidate,
+    Request,
     SaveCandidate,
+    Setup,
     Task,
     WriteCandidate,
 )
@@ -46,10 +53,8 @@ from shrinkfx.report.repro import write_repro
 from shrinkfx.report.tensors import Data
 from shrinkfx.worker.eager.intermediates import SEED, run_eager
 from shrinkfx.worker.graph.rebuild import CannotRebuild, RebuiltCandidate, rebuild
-from shrinkfx.worker.listing.build import build
-from shrinkfx.worker.listing.describe import DescribedProgram, describe
-from shrinkfx.worker.listing.source import print_listing
-from shrinkfx.worker.listing.tensor_specs import saved_weights
+from shrinkfx.worker.listing.build import build, print_listing
+from shrinkfx.worker.listing.describe import DescribedProgram, describe, saved_weights
 from shrinkfx.worker.loading.load import load
 from shrinkfx.worker.model import Inputs
 from shrinkfx.worker.origin import origin_of

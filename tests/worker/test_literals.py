@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from shrinkfx.worker.printing.tensors import write_tensor
+from shrinkfx.worker.printing.graph import write_tensor
 
 TENSORS = {
     "one element, odd stride": torch.arange(4.0).as_strided((1, 1), (2, 2)),

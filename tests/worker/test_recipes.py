@@ -9,7 +9,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from shrinkfx.program.listing.tensor_spec_source import write_tensor_spec
 from shrinkfx.program.listing.tensor_specs import (
     Constant,
     Counted,
@@ -18,9 +17,10 @@ from shrinkfx.program.listing.tensor_specs import (
     Seeded,
     Sparse,
     TensorSpec,
+    write_tensor_spec,
 )
 from shrinkfx.worker.graph.symbols import CannotRebuild
-from shrinkfx.worker.listing.tensor_specs import (
+from shrinkfx.worker.listing.describe import (
     choose_seeded_initializer,
     make_exact_spec,
     make_from_spec,

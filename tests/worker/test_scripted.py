@@ -25,7 +25,7 @@ from shrinkfx.worker.graph.describe import describe
 from shrinkfx.worker.graph.rebuild import RebuiltCandidate, rebuild
 from shrinkfx.worker.listing.build import build
 from shrinkfx.worker.listing.describe import describe as listing_of
-from shrinkfx.worker.listing.tensor_specs import saved_weights
+from shrinkfx.worker.listing.describe import saved_weights
 from shrinkfx.worker.loading.archive import Refused, restrict_unpickling
 from shrinkfx.worker.loading.load import load, preload
 from shrinkfx.worker.model import Program

@@ -15,8 +15,7 @@ from shrinkfx.check.script import ScriptRunner
 from shrinkfx.protocol.answers import Built
 from shrinkfx.protocol.choices import Build
 from shrinkfx.protocol.choices import Step as OfBuild
-from shrinkfx.protocol.requests import CheckOptions, Request
-from shrinkfx.protocol.tasks import RunScript
+from shrinkfx.protocol.requests import CheckOptions, Request, RunScript
 from shrinkfx.worker.aoti.shared_libraries import kept_cache_folder, shared_libraries
 
 SCRIPT = """

@@ -13,8 +13,14 @@ from shrinkfx.failure.signature import MEMORY_FAULT, Kind, Stage
 from shrinkfx.failure.verdict import Observation
 from shrinkfx.protocol.answers import Answer, Done
 from shrinkfx.protocol.choices import Backend, Guard
-from shrinkfx.protocol.requests import CheckOptions, Request, Setup
-from shrinkfx.protocol.tasks import CheckOriginal, Describe, Task
+from shrinkfx.protocol.requests import (
+    CheckOptions,
+    CheckOriginal,
+    Describe,
+    Request,
+    Setup,
+    Task,
+)
 from shrinkfx.worker.child_main import choose_work
 from shrinkfx.worker.forkserver.supervise import Note, supervise
 from shrinkfx.worker.model import Program

@@ -16,8 +16,12 @@ from shrinkfx.check.client.fork import Fork
 from shrinkfx.check.client.server import Server
 from shrinkfx.protocol.answers import Ending, Unresolved
 from shrinkfx.protocol.choices import Guard
-from shrinkfx.protocol.requests import CheckOptions, Request
-from shrinkfx.protocol.tasks import CheckOriginal, CollectVersions
+from shrinkfx.protocol.requests import (
+    CheckOptions,
+    CheckOriginal,
+    CollectVersions,
+    Request,
+)
 from shrinkfx.worker.cuda_memory.contexts import Contexts
 from shrinkfx.worker.forkserver.prewarmed import MOST, PrewarmedChildren
 from shrinkfx.worker.forkserver.supervise import (

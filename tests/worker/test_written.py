@@ -12,11 +12,16 @@ from torch import Tensor, nn
 
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.skeleton import Skeleton
-from shrinkfx.protocol.answers import Answer
+from shrinkfx.protocol.answers import Answer, Description, Printed
 from shrinkfx.protocol.choices import CandidateForm
-from shrinkfx.protocol.descriptions import Description, Printed
-from shrinkfx.protocol.requests import CheckOptions, Request, Setup
-from shrinkfx.protocol.tasks import Describe, Task, WriteCandidate
+from shrinkfx.protocol.requests import (
+    CheckOptions,
+    Describe,
+    Request,
+    Setup,
+    Task,
+    WriteCandidate,
+)
 from shrinkfx.worker import tasks, worker_state
 from shrinkfx.worker.graph.rebuild import RebuiltCandidate
 from shrinkfx.worker.loading.load import load

@@ -12,11 +12,16 @@ from torch.export import Dim
 
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.skeleton import Skeleton
-from shrinkfx.protocol.answers import Answer
-from shrinkfx.protocol.descriptions import Description, Printed
-from shrinkfx.protocol.listed import Listed
-from shrinkfx.protocol.requests import CheckOptions, Request, Setup
-from shrinkfx.protocol.tasks import Describe, ListCandidate, Task, WriteCandidate
+from shrinkfx.protocol.answers import Answer, Description, Listed, Printed
+from shrinkfx.protocol.requests import (
+    CheckOptions,
+    Describe,
+    ListCandidate,
+    Request,
+    Setup,
+    Task,
+    WriteCandidate,
+)
 from shrinkfx.worker.loading.load import load
 from shrinkfx.worker.printing.module import is_identical
 from shrinkfx.worker.tasks import Worker

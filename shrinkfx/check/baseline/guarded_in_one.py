@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from shrinkfx.check.allowance import UNLIMITED, Allowance
 from shrinkfx.check.baseline.runs import Bounds, Packages, Runs
 from shrinkfx.check.baseline.stock import Baseline, make_baseline, run_until_enough
 from shrinkfx.check.baseline.whole_candidate import WholeCandidate
@@ -23,6 +22,7 @@ from shrinkfx.check.baseline.with_guard_pages import (
     Guarding,
     find_guarding,
 )
+from shrinkfx.check.limits import UNLIMITED, Allowance
 from shrinkfx.check.oracle import CheckClient
 from shrinkfx.failure.signature import ANY
 from shrinkfx.protocol.choices import Build

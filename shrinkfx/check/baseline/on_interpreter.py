@@ -7,8 +7,8 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from shrinkfx.check.allowance import UNLIMITED, Allowance
 from shrinkfx.check.baseline.stock import Baseline
+from shrinkfx.check.limits import UNLIMITED, Allowance
 from shrinkfx.check.oracle import CheckClient
 from shrinkfx.errors import REPORT_BUG, BudgetExhausted, NotReproducible
 from shrinkfx.failure.signature import ANY, Kind, Stage, is_until_target

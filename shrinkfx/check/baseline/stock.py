@@ -6,7 +6,6 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from shrinkfx.check.allowance import UNLIMITED, Allowance
 from shrinkfx.check.baseline.recompile import (
     advise_other_hash_seed,
     leaves_out_weights,
@@ -19,6 +18,7 @@ from shrinkfx.check.baseline.runs import (
     Runs,
     is_self_explanatory,
 )
+from shrinkfx.check.limits import UNLIMITED, Allowance
 from shrinkfx.check.oracle import (
     ENOUGH,
     RUNS_PER_CHILD,

@@ -13,9 +13,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from shrinkfx.check.allowance import UNLIMITED, Allowance
 from shrinkfx.check.baseline.runs import Bounds, Runs, is_self_explanatory
 from shrinkfx.check.baseline.stock import Baseline, make_baseline, run_until_enough
+from shrinkfx.check.limits import UNLIMITED, Allowance
 from shrinkfx.check.oracle import CheckClient
 from shrinkfx.failure.signature import ANY, Signature
 from shrinkfx.failure.verdict import Observation, Outcome, Verdict

@@ -15,8 +15,8 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from shrinkfx.check.allowance import UNLIMITED, Allowance
 from shrinkfx.check.baseline.stock import Baseline
+from shrinkfx.check.limits import UNLIMITED, Allowance
 from shrinkfx.check.oracle import CheckClient
 from shrinkfx.errors import BudgetExhausted, NotReproducible
 from shrinkfx.failure.signature import Stage

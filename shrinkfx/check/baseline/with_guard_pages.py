@@ -7,12 +7,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
-from shrinkfx.check.allowance import UNLIMITED, Allowance
 from shrinkfx.check.baseline.runs import Packages
-from shrinkfx.check.oracle import ENOUGH, CheckClient
-from shrinkfx.check.retry import may_crash_instead
+from shrinkfx.check.limits import UNLIMITED, Allowance
+from shrinkfx.check.oracle import ENOUGH, CheckClient, may_crash_instead
 from shrinkfx.errors import BudgetExhausted
-from shrinkfx.failure.readers.red_zone_log import find_red_zone_note as told_of_zones
+from shrinkfx.failure.readers.memory import find_red_zone_note as told_of_zones
 from shrinkfx.failure.signature import ANY, Signature, Stage, is_until_target
 from shrinkfx.failure.verdict import Observation
 from shrinkfx.program.candidate import Candidate

@@ -20,8 +20,7 @@ from shrinkfx.check.client.orphans import kill_marked, new_mark
 from shrinkfx.check.client.server import read_log_end
 from shrinkfx.errors import WorkerError
 from shrinkfx.protocol.answers import Ending
-from shrinkfx.protocol.requests import CheckOptions, Request
-from shrinkfx.protocol.tasks import LINE, ForkServer
+from shrinkfx.protocol.requests import LINE, CheckOptions, ForkServer, Request
 from shrinkfx.system import unpacked
 
 _CONNECT_S = 60.0

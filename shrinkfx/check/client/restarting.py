@@ -14,15 +14,14 @@ from typing import Any
 from shrinkfx.check.client.server import REMOVED, Server
 from shrinkfx.errors import BudgetExhausted, LoadError, StorageError, WorkerError
 from shrinkfx.failure.readers.device import find_gpu_loss
-from shrinkfx.protocol.answers import Ending
+from shrinkfx.protocol.answers import Description, Ending
 from shrinkfx.protocol.choices import GraphForm
-from shrinkfx.protocol.descriptions import Description
 from shrinkfx.protocol.files import LOWERING
-from shrinkfx.protocol.requests import Request
-from shrinkfx.protocol.tasks import (
+from shrinkfx.protocol.requests import (
     CheckCandidate,
     Describe,
     ForkServer,
+    Request,
     SaveCandidate,
     Task,
     WriteCandidate,

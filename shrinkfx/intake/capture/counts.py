@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from shrinkfx.intake.carried import COMPILERS, SECRETS, VARIABLES
-from shrinkfx.program.namespaces import ARITHMETIC, PYTORCH_NAMESPACES, SIZE_FUNCTIONS
+from shrinkfx.program.skeleton import ARITHMETIC, PYTORCH_NAMESPACES, SIZE_FUNCTIONS
 
 FILE = "counts.json"
 """The first file in the folder of a capture."""

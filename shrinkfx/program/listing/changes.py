@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, get_args
 
 from shrinkfx.errors import InvalidEdit
-from shrinkfx.program.listing.calls import (
+from shrinkfx.program.listing.names import require_defined
+from shrinkfx.program.listing.printed_program import (
+    InputOrWeight,
+    PrintedProgram,
+    Run,
+    Statement,
     require_results,
     without_argument,
     without_result,
 )
-from shrinkfx.program.listing.names import require_defined
-from shrinkfx.program.listing.printed_program import InputOrWeight, PrintedProgram, Run
-from shrinkfx.program.listing.ranks import squeeze_dim
-from shrinkfx.program.listing.statements import Statement
-from shrinkfx.program.listing.tensor_specs import Initializer
+from shrinkfx.program.listing.tensor_specs import (
+    Initializer,
+    Opaque,
+    Saved,
+    TensorSpec,
+    is_usual,
+)
 
 
 @dataclass(frozen=True)
@@ -310,3 +317,52 @@ def _convert_weight(listing: PrintedProgram, name: str, kind: str) -> PrintedPro
 def _renamed(line: Statement, old: str, new: str) -> Statement:
     texts = {leaf.number: new for leaf in line.leaves if leaf.text == old}
     return line.written(texts) if texts else line
+
+
+def needless(listing: PrintedProgram) -> list[tuple[str, int]]:
+    """List the removable dims, each with its input or weight; one dim must stay."""
+    return [
+        (tensor.name, dim)
+        for tensor in listing.given
+        for dim in range(len(tensor.recipe().shape))
+        if _can_go(tensor, dim)
+    ]
+
+
+def squeeze_dim(tensor: InputOrWeight, dim: int) -> InputOrWeight:
+    """Remove a dim of size 1, in all runs.
+
+    Raises:
+        InvalidEdit: the dim is dynamic, has another size, is the only one, or belongs
+            to saved values.
+    """
+    if not _can_go(tensor, dim):
+        raise InvalidEdit(f"{tensor.name} needs its dim {dim}")
+    for run, recipe in tensor.recipes:
+        tensor = tensor.with_recipe(run, _without(recipe, dim))
+    dims = ((d - (d > dim), how) for d, how in tensor.open_dims)
+    return replace(tensor, open_dims=tuple(dims))
+
+
+def _can_go(tensor: InputOrWeight, dim: int) -> bool:
+    recipes = [recipe for _, recipe in tensor.recipes]
+    return dim not in dict(tensor.open_dims) and all(
+        not isinstance(recipe.fill, (Opaque, Saved))
+        and len(recipe.shape) > 1
+        and recipe.shape[dim : dim + 1] == (1,)
+        for recipe in recipes
+    )
+
+
+def _without(recipe: TensorSpec, dim: int) -> TensorSpec:
+    shape = _cut(recipe.shape, dim)
+    if recipe.stride is None:
+        return replace(recipe, shape=shape)
+    stride = _cut(recipe.stride, dim)
+    return replace(
+        recipe, shape=shape, stride=None if is_usual(shape, stride) else stride
+    )
+
+
+def _cut(items: Sequence[int], place: int) -> tuple[int, ...]:
+    return (*items[:place], *items[place + 1 :])

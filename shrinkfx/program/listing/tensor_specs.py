@@ -2,14 +2,83 @@
 
 from __future__ import annotations
 
+import cmath
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import chain, combinations
 from typing import Any, ClassVar, Self
 
 from shrinkfx.errors import InvalidEdit
-from shrinkfx.program.listing.simple_numbers import MOST, Number, number_complexity
-from shrinkfx.program.listing.strides import dense, resized_strides, storage_span
+from shrinkfx.program.listing.parts import cuts
+
+Number = bool | int | float | complex
+
+MOST = 3
+"""The largest complexity of a number."""
+
+_SPELT_OUT = 1 << 32
+"""Powers of two below this limit are written as integers, and recognizable."""
+
+
+def number_complexity(number: Number) -> int:
+    """Return the complexity of a number: 0 for 0 and 1, 1 for a single digit."""
+    if number in (0, 1) and not str(number).startswith("-"):
+        return 0
+    if isinstance(number, complex) or not math.isfinite(number):
+        return MOST
+    if _is_power_of_two(abs(number)) or _of_one_digit(number) == number:
+        return 1
+    return 2 if number == int(number) else MOST
+
+
+def simpler_numbers(number: Number) -> Iterator[Number]:
+    """Yield at most three simpler numbers near a number, besides 0 and 1.
+
+    For 205.05 these are a power of ten, 100, a power of two, 128, and 205. The powers
+    are not larger, so that the dtype can hold them. For -205.05 they are -1, -100,
+    -205.
+    """
+    if isinstance(number, (bool, complex)) or not math.isfinite(number):
+        return
+    kind, size = type(number), abs(number)
+    ten = kind(_power_of_ten(size))
+    two = kind(1 << int(size).bit_length() >> 1)
+    rounded = kind(round(number)) if size >= 1 else _of_one_digit(number)
+    near = (-kind(1), -ten, rounded) if number < 0 else (ten, two, rounded)
+    yield from (
+        each for each in near if number_complexity(each) < number_complexity(number)
+    )
+
+
+def is_power(number: float) -> bool:
+    """Return whether the absolute value is a power of ten or of two.
+
+    Such a number reveals nothing of a model but a magnitude, because this module
+    itself proposes it in place of other numbers.
+    """
+    size = abs(number)
+    if not size or not math.isfinite(size):
+        return False
+    return _is_power_of_two(size) or size == _power_of_ten(size)
+
+
+def _power_of_ten(size: float) -> float:
+    return float(f"1e{_exponent(size)}")
+
+
+def _is_power_of_two(number: float) -> bool:
+    integer = int(number) if number == int(number) else 0
+    return 0 < integer < _SPELT_OUT and integer & (integer - 1) == 0
+
+
+def _of_one_digit(number: float) -> float:
+    return float(f"{number:.0e}")
+
+
+def _exponent(number: float) -> str:
+    return f"{number:e}".partition("e")[2]
+
 
 _ITEMSIZE = {
     **dict.fromkeys(("float64", "int64", "uint64", "complex64"), 8),
@@ -299,3 +368,289 @@ def _within(fill: Initializer, span: int) -> Initializer:
         return fill
     inside = tuple(pair for pair in fill.elements if pair[0] < span)
     return replace(fill, elements=inside) if inside else Constant(fill.base)
+
+
+def storage_span(shape: Sequence[int], stride: Sequence[int]) -> int:
+    """Return the number of elements in memory from a tensor's first one to its last."""
+    if not all(shape):
+        return 0
+    steps = zip(shape, stride, strict=True)
+    return 1 + sum((size - 1) * step for size, step in steps)
+
+
+def dense(shape: tuple[int, ...], stride: tuple[int, ...]) -> tuple[int, ...] | None:
+    """Return strides without gaps, with dims in the order of old strides; 0 stays 0.
+
+    None if these are the contiguous strides.
+    """
+    steps = [0] * len(shape)
+    step = 1
+    for dim in sorted(range(len(shape)), key=lambda d: (stride[d], -d)):
+        if stride[dim]:
+            steps[dim], step = step, step * max(1, shape[dim])
+    return None if 0 in shape or is_usual(shape, steps) else tuple(steps)
+
+
+def resized_strides(
+    shape: tuple[int, ...], stride: tuple[int, ...], new: tuple[int, ...]
+) -> tuple[int, ...] | None:
+    """Return strides for other sizes, in the order of old strides; None if contiguous.
+
+    A gap after a dim stays, in proportion to the dim. Strides of 0 and strides of
+    overlapping dims are unchanged.
+    """
+    steps = list(stride)
+    reach = new_reach = 1
+    for dim in sorted(range(len(shape)), key=lambda d: (stride[d], -d)):
+        step = stride[dim]
+        if step and shape[dim] == 1:  # the stride of a dim of size 1 has no effect
+            step = max(step, reach)
+        if step < reach:
+            continue
+        gap = -(-(step - reach) * new_reach // reach)
+        steps[dim] = new_reach + gap
+        reach, new_reach = step * max(1, shape[dim]), steps[dim] * max(1, new[dim])
+    return None if 0 in new or is_usual(new, steps) else tuple(steps)
+
+
+def is_usual(shape: Sequence[int], stride: Sequence[int]) -> bool:
+    """Return whether strides are those of a contiguous tensor."""
+    dims = zip(shape, stride, row_major(shape), strict=True)
+    return all(size == 1 or actual == usual for size, actual, usual in dims)
+
+
+def row_major(shape: Sequence[int]) -> tuple[int, ...]:
+    steps = [1]
+    for size in reversed(shape[1:]):
+        steps.insert(0, steps[0] * max(1, size))
+    return tuple(steps) if shape else ()
+
+
+def write_tensor_spec(recipe: TensorSpec, device: str = "") -> str:
+    """Return a Python expression that creates the tensor.
+
+    Args:
+        device: the device, if it is not that of the spec.
+
+    >>> write_recipe(Recipe((2, 3), "float32", Constant(1.0)))
+    'torch.ones((2, 3))'
+    """
+    if isinstance(recipe.fill, Opaque):
+        return recipe.fill.text
+    device = device or recipe.device
+    text = _in_memory(recipe)
+    text += f'.to("{device}")' if device != "cpu" else ""
+    if recipe.stride is not None and not isinstance(recipe.fill, Saved):
+        text += f".as_strided({recipe.shape}, {recipe.stride})"
+    return text
+
+
+def _in_memory(recipe: TensorSpec) -> str:
+    """Return an expression for the storage: one-dimensional if the spec has strides."""
+    shape = recipe.shape if recipe.stride is None else (recipe.span,)
+    dtype = "" if recipe.dtype == "float32" else f", dtype=torch.{recipe.dtype}"
+    match recipe.fill:
+        case Constant(value):
+            return _constant(shape, value, recipe.dtype)
+        case Counted():
+            count = math.prod(shape)
+            flat = f"torch.arange({count}" + (
+                ")" if recipe.dtype == "int64" else f", dtype=torch.{recipe.dtype})"
+            )
+            return flat if len(shape) == 1 else f"{flat}.reshape({shape})"
+        case Seeded("randint", low, high):
+            kind = "" if recipe.dtype == "int64" else f", dtype=torch.{recipe.dtype}"
+            return f"torch.randint({low}, {high}, {shape}{kind})"
+        case Seeded(draw):
+            drawn = recipe.dtype in ("float32", "float64", "complex64", "complex128")
+            if drawn:
+                return f"torch.{draw}({shape}{dtype})"
+            return f"torch.{draw}({shape}).to(torch.{recipe.dtype})"
+        case Sparse(base, elements):
+            return _sparse(shape, base, elements, recipe.dtype)
+        case Saved(key):
+            text = f'data["{key}"]' + _first_of(recipe.shape)
+            return text if recipe.stride is not None else f"{text}.contiguous()"
+    raise TypeError(f"no recipe: {recipe.fill!r}")
+
+
+def _constant(shape: tuple[int, ...], value: Number, dtype: str) -> str:
+    kind = "" if dtype == "float32" else f", dtype=torch.{dtype}"
+    if repr(value) in ("0", "1", "0.0", "1.0", "False", "True"):  # not -0.0
+        return f"torch.{'ones' if value else 'zeros'}({shape}{kind})"
+    kind = f", dtype=torch.{dtype}"
+    return f"torch.full({shape}, {_number(value)}{kind})"
+
+
+def _sparse(
+    shape: tuple[int, ...],
+    base: Number,
+    elements: Sequence[tuple[int, Number]],
+    dtype: str,
+) -> str:
+    count = math.prod(shape)
+    if count <= LISTED:
+        values = [base] * count
+        for place, value in elements:
+            values[place] = value
+        return f"torch.tensor({_nested(values, shape)}, dtype=torch.{dtype})"
+    places = ", ".join(str(place) for place, _ in elements)
+    texts = ", ".join(_number(value) for _, value in elements)
+    args = f"torch.tensor([{places}]), torch.tensor([{texts}], dtype=torch.{dtype})"
+    return f"{_constant(shape, base, dtype)}.put_({args})"
+
+
+def _nested(values: Sequence[Number], shape: tuple[int, ...]) -> str:
+    if not shape:
+        return _number(values[0])
+    step = len(values) // shape[0] if shape[0] else 0
+    rows = (values[i * step : (i + 1) * step] for i in range(shape[0]))
+    return f"[{', '.join(_nested(row, shape[1:]) for row in rows)}]"
+
+
+def _number(value: Number) -> str:
+    if isinstance(value, float) and not math.isfinite(value):
+        return f'float("{value}")'
+    if isinstance(value, complex):  # its repr has no infinity, and loses -0.0
+        return f"complex({_number(value.real)}, {_number(value.imag)})"
+    return repr(value)
+
+
+def _first_of(shape: tuple[int, ...]) -> str:
+    return f"[{', '.join(f':{size}' for size in shape)}]" if shape else ""
+
+
+Elements = tuple[tuple[int, Number], ...]
+"""Offsets in memory, and the elements there."""
+
+_ALONE = 8
+"""Up to this number of elements, each is left out alone."""
+
+
+def list_simpler_formulas(recipe: TensorSpec) -> list[Initializer]:
+    """List the formulas that are simpler than the present initializer of a tensor.
+
+    Ones come first for floating-point numbers, because zeros hide factors; zeros for
+    integers, because they may be indices. Counted elements are all distinct. An opaque
+    value has no simpler formulas.
+    """
+    if isinstance(recipe.fill, Opaque):
+        return []
+    fills: list[Initializer] = [
+        Constant(1.0),
+        Counted(),
+        Constant(0.0),
+        Seeded("randn"),
+    ]
+    if recipe.dtype == "bool":
+        fills = [Constant(True), Constant(False), Seeded("randint", 0, 2)]
+    elif "int" in recipe.dtype:
+        fills = [Constant(0), Counted(), Constant(1), Seeded("randint", 0, 2)]
+    return [fill for fill in fills if _is_simpler(fill, recipe)]
+
+
+def yield_simpler_elements(recipe: TensorSpec) -> Iterator[Initializer]:
+    """Yield initializers with simpler elements, those that need few queries first.
+
+    A sparse initializer gets fewer elements, a constant a simpler number. The values of
+    a saved tensor are not known here, so a single non-finite element is tried as a
+    guess. The fitter inserts the actual values once few are left.
+    """
+    fills: Iterator[Initializer] = iter(())
+    match recipe.fill:
+        case Sparse(base, elements):
+            fills = _yield_fewer_elements(base, elements)
+        case Constant(number):
+            fills = map(Constant, simpler_numbers(number))
+        case Saved() as saved:
+            odd = (math.nan, math.inf) if "float" in recipe.dtype else ()
+            non_finite = (Sparse(1.0, ((0, number),)) for number in odd)
+            fills = chain(non_finite, _parts(saved, recipe))
+    yield from (fill for fill in dict.fromkeys(fills) if _is_simpler(fill, recipe))
+
+
+def _is_simpler(fill: Initializer, recipe: TensorSpec) -> bool:
+    return replace(recipe, fill=fill).complexity < recipe.complexity
+
+
+def _yield_fewer_elements(base: Number, elements: Elements) -> Iterator[Initializer]:
+    """Yield the most suspicious elements first, then apply delta debugging.
+
+    The suspicious elements are also tried at the front, because sizes can then shrink.
+    Delta debugging yields halves, then all but a quarter or an eighth, then all but
+    one.
+    """
+    plain = base if base in (0, 1) else type(base)(isinstance(base, (float, complex)))
+    for some in _yield_suspicious_elements(elements):
+        yield Sparse(plain, _at_front(some))
+        yield Sparse(plain, some)
+        yield Constant(some[0][1])
+    count = len(elements)
+    if count > 1:
+        for start, stop in cuts(count, 2):
+            yield Sparse(base, elements[start:stop])
+        for parts in (4, 8) if count > _ALONE else (count,):
+            for start, stop in cuts(count, parts):
+                yield Sparse(base, elements[:start] + elements[stop:])
+    yield Sparse(plain, elements)
+    yield Sparse(base, _at_front(elements))
+    ones = ((p, type(v)(1) if cmath.isfinite(v) else v) for p, v in elements)
+    yield Sparse(base, (*ones,))
+
+
+def _parts(saved: Saved, recipe: TensorSpec) -> Iterator[Initializer]:
+    """Yield smaller parts of saved values, by delta debugging.
+
+    Once few enough values are left to be listed, yield all of them.
+    """
+    base: Number = {"bool": True}.get(recipe.dtype, 0 if "int" in recipe.dtype else 1.0)
+    size = math.prod(recipe.shape)
+    full = Part(saved.key, base, recipe.shape, ((0, size),))
+    current = saved if isinstance(saved, Part) else full
+    if min(size, current.size) <= LISTED:  # all remaining values can be listed
+        yield full if size <= LISTED else current
+        return
+    halves, quarters = ([*cuts(current.size, count)] for count in (2, 4))
+    pairs = [(one, other) for one in quarters[:2] for other in quarters[2:]]
+    choices = [*((half,) for half in halves), *pairs, *combinations(quarters, 3)]
+    eighths = [*cuts(current.size, 8)]
+    choices += [tuple(e for e in eighths if e != omitted) for omitted in eighths]
+    for ranges in choices:
+        parts = (part for ends in ranges for part in _between(current.parts, *ends))
+        yield replace(current, parts=_join_adjacent(parts))
+
+
+def _join_adjacent(parts: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    """Join adjacent parts."""
+    joined: list[tuple[int, int]] = []
+    for start, stop in parts:
+        if joined and joined[-1][1] == start:
+            start, _ = joined.pop()
+        joined.append((start, stop))
+    return tuple(joined)
+
+
+def _between(
+    parts: Sequence[tuple[int, int]], start: int, stop: int
+) -> Iterator[tuple[int, int]]:
+    """Return the sections of parts from one element number to another."""
+    passed = 0
+    for first, end in parts:
+        low = max(first, first + start - passed)
+        high = min(end, first + stop - passed)
+        if low < high:
+            yield low, high
+        passed += end - first
+
+
+def _yield_suspicious_elements(elements: Elements) -> Iterator[Elements]:
+    """Yield elements that probably cause the failure: not finite, or the largest."""
+    if odd := tuple(pair for pair in elements if not cmath.isfinite(pair[1])):
+        yield odd[:1]
+        yield odd
+    else:
+        yield (max(elements, key=lambda pair: abs(pair[1])),)
+
+
+def _at_front(elements: Sequence[tuple[int, Number]]) -> Elements:
+    return tuple((place, value) for place, (_, value) in enumerate(elements))

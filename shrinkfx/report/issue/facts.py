@@ -9,7 +9,7 @@ from typing import ClassVar
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.preloads.preload_bundle import CustomCompilerCode
 from shrinkfx.program.display_text import cut_middle
-from shrinkfx.program.listing.claims import group_untested_kinds
+from shrinkfx.program.listing.printed_program import group_untested_kinds
 from shrinkfx.protocol.record import Message
 from shrinkfx.report.caveats import OtherCauses
 from shrinkfx.report.in_compiler import find_own_function

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from shrinkfx.preloads.preload_bundle import PreloadBundle
 from shrinkfx.program.display_text import cut_text
-from shrinkfx.program.listing.simple_numbers import is_power
-from shrinkfx.program.namespaces import PYTORCH_NAMESPACES
+from shrinkfx.program.listing.tensor_specs import is_power
+from shrinkfx.program.skeleton import PYTORCH_NAMESPACES
 from shrinkfx.protocol.record import Message
 from shrinkfx.report.issue.code import find_program_class
 from shrinkfx.report.issue.plain import PLACEHOLDER_NAME

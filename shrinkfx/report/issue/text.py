@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from shrinkfx.failure.signature import Kind
 from shrinkfx.findings.decisions import counted
 from shrinkfx.findings.record import Explanation
-from shrinkfx.program.listing.claims import join_words
+from shrinkfx.program.listing.printed_program import join_words
 from shrinkfx.report.issue.cause import (
     is_triton,
     issue_cause_sentences,

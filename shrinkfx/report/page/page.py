@@ -18,9 +18,12 @@ from markupsafe import Markup
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.findings.decisions import by_hand, format_decisions
 from shrinkfx.program.display_text import short_kernels
-from shrinkfx.program.listing.claims import describe_minimality, group_kinds_by_claim
 from shrinkfx.program.listing.names import rename_values, short_names
-from shrinkfx.program.listing.printed_program import PrintedProgram
+from shrinkfx.program.listing.printed_program import (
+    PrintedProgram,
+    describe_minimality,
+    group_kinds_by_claim,
+)
 from shrinkfx.report.caveats import is_about_mismatch
 from shrinkfx.report.page.drawing import BOX_HEIGHT, Drawing, draw, draw_within
 from shrinkfx.report.page.links import list_links

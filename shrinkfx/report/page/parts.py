@@ -8,8 +8,11 @@ from enum import StrEnum
 
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.listing.names import Names
-from shrinkfx.program.listing.printed_program import InputOrWeight, PrintedProgram
-from shrinkfx.program.listing.statements import RETURN
+from shrinkfx.program.listing.printed_program import (
+    RETURN,
+    InputOrWeight,
+    PrintedProgram,
+)
 from shrinkfx.program.skeleton import Role, Skeleton, TensorType
 from shrinkfx.report.issue.plain import strip_default_overload
 

@@ -38,12 +38,17 @@ from shrinkfx.options.options import Options, Sweeping, format_command
 from shrinkfx.options.values import REQUIRED_VARIABLES
 from shrinkfx.program.display_text import first_line
 from shrinkfx.program.sizes import Sizes, Space, names_in, outside
+from shrinkfx.protocol.answers import OpenSizes
 from shrinkfx.protocol.choices import Backend, Guard, InductorOptions, Probe
-from shrinkfx.protocol.descriptions import OpenSizes
 from shrinkfx.protocol.record import Message
-from shrinkfx.protocol.requests import CheckOptions
+from shrinkfx.protocol.requests import (
+    CheckAtSizes,
+    CheckOptions,
+    CompileOriginal,
+    FindSpace,
+    SaveInputs,
+)
 from shrinkfx.protocol.source import is_source_archive
-from shrinkfx.protocol.tasks import CheckAtSizes, CompileOriginal, FindSpace, SaveInputs
 from shrinkfx.report.sweep import Point, SweepRow, draw, format_sweep_table, write_sweep
 from shrinkfx.run.context import INTERRUPTED, RunContext
 from shrinkfx.run.folder import (

@@ -27,13 +27,13 @@ from shrinkfx.failure.signature import Stage
 from shrinkfx.protocol.answers import Ending
 from shrinkfx.protocol.choices import Step
 from shrinkfx.protocol.files import LOWERING
-from shrinkfx.protocol.requests import Request
-from shrinkfx.protocol.tasks import (
+from shrinkfx.protocol.requests import (
     CheckAtSizes,
     CheckCandidate,
     CheckOriginal,
     CompileOriginal,
     ForkServer,
+    Request,
 )
 from shrinkfx.worker.aoti.backend import build
 from shrinkfx.worker.aoti.fast_build import StepPassed, fast_build, with_plain_wrapper

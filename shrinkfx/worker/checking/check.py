@@ -24,8 +24,7 @@ from shrinkfx.protocol.operators import Misbehavior
 from shrinkfx.protocol.requests import CheckOptions, Setup
 from shrinkfx.worker.checking import evidence
 from shrinkfx.worker.checking.compare import Closeness
-from shrinkfx.worker.checking.passing import PassingRun
-from shrinkfx.worker.checking.reference import Reference
+from shrinkfx.worker.checking.reference import PassingRun, Reference
 from shrinkfx.worker.checking.with_aoti import check_with_aoti
 from shrinkfx.worker.disk_space import require_space_for_recording
 from shrinkfx.worker.eager.fake_mismatch import MismatchRecorder, Watcher
@@ -40,7 +39,7 @@ from shrinkfx.worker.forkserver.supervise import Note
 from shrinkfx.worker.graph.describe import mutates
 from shrinkfx.worker.graph.rebuild import RebuiltCandidate
 from shrinkfx.worker.interpreter import backend as interpreter
-from shrinkfx.worker.interpreter.input_checks import VARIABLE
+from shrinkfx.worker.interpreter.checked_module import VARIABLE
 from shrinkfx.worker.model import flat_inputs
 from shrinkfx.worker.operators.repeated_call import find_hidden_dependencies
 from shrinkfx.worker.private_api import codegen_api

@@ -14,9 +14,10 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 
 from shrinkfx.protocol.answers import Difference
-from shrinkfx.protocol.comparison import ComparisonOptions
-from shrinkfx.worker.eager.intermediates import SEED, copy_value
-from shrinkfx.worker.eager.widening import (
+from shrinkfx.protocol.requests import ComparisonOptions
+from shrinkfx.worker.eager.intermediates import (
+    SEED,
+    copy_value,
     mark_beyond_rounding,
     to_float32,
     to_float64,

@@ -1,4 +1,4 @@
-"""The eager run of a check, which the compiled program is compared with."""
+"""The runs before a check: in eager, and on passing inputs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from shrinkfx.failure.signature import Stage
-from shrinkfx.protocol.answers import Checked, Invalid
+from shrinkfx.protocol.answers import Answer, Checked, Invalid
 from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.worker.checking.compare import (
     DEFAULT_TOLERANCES,
@@ -19,8 +19,12 @@ from shrinkfx.worker.checking.compare import (
     count_unstable_outputs,
     run_in_float64,
 )
-from shrinkfx.worker.eager.intermediates import SEED, call_often, run_eager
-from shrinkfx.worker.eager.widening import rounding_bound
+from shrinkfx.worker.eager.intermediates import (
+    SEED,
+    call_often,
+    rounding_bound,
+    run_eager,
+)
 from shrinkfx.worker.forkserver.supervise import Note
 from shrinkfx.worker.graph.rebuild import RebuiltCandidate
 
@@ -145,3 +149,33 @@ def _rounding(result: Any, exact: Any) -> float:
         return 0.0
     bound = rounding_bound(result, exact)
     return float(bound[bound.isfinite()].max()) if bound.isfinite().any() else 0.0
+
+
+class PassingRun:
+    """The run on the inputs on which a program must pass, before the failing run."""
+
+    def __init__(self, run: RebuiltCandidate, options: CheckOptions) -> None:
+        passing = run.at_passing
+        self._reference = Reference(passing, options) if passing else None
+
+    @property
+    def has_inputs(self) -> bool:
+        """Return whether the program has passing inputs."""
+        return self._reference is not None
+
+    def run_eager(self) -> None:
+        if self._reference:
+            self._reference.run_eager()
+
+    def find_failure(self, compiled: Callable[..., Any], note: Note) -> Answer | None:
+        """Run the compiled program on the passing inputs; return a failure or None."""
+        if self._reference is None:
+            return None
+        note(Stage.PASSING)
+        answer = self._reference.judge(compiled, lambda _: None)
+        return answer if is_failure(answer) else None
+
+
+def is_failure(answer: Answer) -> bool:
+    """Return whether a run has not ended with the results of eager."""
+    return not isinstance(answer, Checked) or answer.difference is not None

@@ -16,8 +16,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from shrinkfx.failure.normalise import normalise
-from shrinkfx.failure.signature import Kind, Stage
+from shrinkfx.failure.signature import Kind, Stage, normalise
 from shrinkfx.program.display_text import first_line
 from shrinkfx.protocol.answers import Answer, Checked, Difference, Invalid, Stopped
 from shrinkfx.protocol.choices import Guard, InductorOptions, Weights
@@ -25,8 +24,7 @@ from shrinkfx.protocol.requests import CheckOptions, Request, Setup
 from shrinkfx.worker.aoti import backend as aoti
 from shrinkfx.worker.aoti.fast_build import StepPassed
 from shrinkfx.worker.aoti.instrumented import build_instrumented
-from shrinkfx.worker.checking.passing import PassingRun, is_failure
-from shrinkfx.worker.checking.reference import Reference
+from shrinkfx.worker.checking.reference import PassingRun, Reference, is_failure
 from shrinkfx.worker.cpu_memory import asan
 from shrinkfx.worker.cuda_memory import red_zones
 from shrinkfx.worker.eager.intermediates import call, span

@@ -6,14 +6,14 @@ from collections.abc import Callable, Hashable
 
 import torch
 
-from shrinkfx.protocol.requests import Request
-from shrinkfx.protocol.tasks import (
+from shrinkfx.protocol.requests import (
     CheckAtSizes,
     CheckCandidate,
     CheckOriginal,
     Describe,
     FitRewrites,
     ListCandidate,
+    Request,
     SaveCandidate,
     WriteCandidate,
 )

@@ -14,7 +14,7 @@ import sys
 
 PAGES = "red zones: tensors lie between inaccessible pages, and zones up to these"
 ZONES = "red zones: tensors lie between zones only: this driver cannot map pages"
-"""Lines for the log, which ``failure/readers/red_zone_log.py`` reads."""
+"""Lines for the log, which ``failure/readers/memory.py`` reads."""
 
 
 def install(library: str, side: int, *, loud: bool = False) -> ctypes.CDLL:

@@ -40,7 +40,7 @@ from shrinkfx.protocol.compiled_program_view import (
     Symbol,
 )
 from shrinkfx.protocol.requests import CheckOptions
-from shrinkfx.worker.eager import uninitialised
+from shrinkfx.worker.eager import intermediates
 from shrinkfx.worker.eager.intermediates import SEED
 from shrinkfx.worker.explaining.kernel_tracing import (
     ADDED_LINE_MARK,
@@ -612,7 +612,7 @@ def collect_eager_ranges(
     flat = flat_inputs(run.exported, run.failing)
     module = run.exported.graph_module
     filled = fx.GraphModule(module, copy.deepcopy(module.graph))
-    uninitialised.fill_uninitialized(filled, 1)
+    intermediates.fill_uninitialized(filled, 1)
     first, second = _IntegerRecorder(module), _IntegerRecorder(filled)
     copied = mutates(run.exported)
     with torch.random.fork_rng(devices=[]), torch.no_grad():

@@ -12,8 +12,8 @@ from unittest import mock
 import torch
 from torch import fx
 
+from shrinkfx.protocol.answers import Settings
 from shrinkfx.protocol.choices import Backend, InductorOptions, Subsystem
-from shrinkfx.protocol.descriptions import Settings
 from shrinkfx.protocol.files import Application
 from shrinkfx.protocol.requests import LeaveOut, Setup
 from shrinkfx.worker.interpreter import backend as interpreter

@@ -13,8 +13,8 @@ import torch
 from torch import fx
 
 from shrinkfx.protocol.kernel_values import Wrong
-from shrinkfx.worker.eager.intermediates import copy_value
-from shrinkfx.worker.eager.widening import (
+from shrinkfx.worker.eager.intermediates import (
+    copy_value,
     mark_beyond_rounding,
     to_float64,
     widen,

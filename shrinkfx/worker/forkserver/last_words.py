@@ -31,7 +31,7 @@ def log_thread_exceptions() -> None:
     """Log exceptions that threads of this process, and of its forks, throw.
 
     If the library cannot be built, a warning goes to the log. A process that ends
-    without a message is then run again in one thread (``check/retry.py``).
+    without a message is then run again in one thread (``check/oracle.py``).
     """
     try:
         ctypes.CDLL(str(build())).shrinkfx_keep_words()

@@ -26,8 +26,7 @@ from resource import RUSAGE_CHILDREN, RUSAGE_SELF
 
 from shrinkfx.protocol.answers import Answer, Done, Ending
 from shrinkfx.protocol.record import Message
-from shrinkfx.protocol.requests import MARK, Request
-from shrinkfx.protocol.tasks import LINE, ForkServer
+from shrinkfx.protocol.requests import LINE, MARK, ForkServer, Request
 from shrinkfx.system import unpacked
 from shrinkfx.worker.forkserver.prewarmed import Device, PrewarmedChildren
 from shrinkfx.worker.forkserver.supervise import (

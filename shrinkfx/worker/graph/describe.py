@@ -13,8 +13,15 @@ from torch import fx
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 
-from shrinkfx.program.namespaces import ARITHMETIC, SIZE_FUNCTIONS
-from shrinkfx.program.skeleton import FreeSize, Node, Role, Skeleton, TensorType
+from shrinkfx.program.skeleton import (
+    ARITHMETIC,
+    SIZE_FUNCTIONS,
+    FreeSize,
+    Node,
+    Role,
+    Skeleton,
+    TensorType,
+)
 from shrinkfx.worker.model import MUTATIONS, Program, flat_inputs
 from shrinkfx.worker.origin import scope_of, source_of
 from shrinkfx.worker.private_api import graph_api

@@ -29,8 +29,12 @@ from shrinkfx.program.skeleton import Role
 from shrinkfx.worker.eager.intermediates import EagerValues, restride
 from shrinkfx.worker.graph.describe import tensor_type
 from shrinkfx.worker.graph.names import RecoveredNames, recover_names, rename_values
-from shrinkfx.worker.graph.specialise import SpecializedSizes
-from shrinkfx.worker.graph.symbols import CannotRebuild, Symbols, symbols_in
+from shrinkfx.worker.graph.symbols import (
+    CannotRebuild,
+    SpecializedSizes,
+    Symbols,
+    symbols_in,
+)
 from shrinkfx.worker.model import Inputs, Program, flat_inputs
 from shrinkfx.worker.origin import copy_origins
 from shrinkfx.worker.private_api.graph_api import pytree

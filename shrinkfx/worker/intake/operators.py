@@ -13,7 +13,7 @@ import torch
 from torch import fx
 from torch.export import ExportedProgram
 
-from shrinkfx.program.namespaces import PYTORCH_NAMESPACES
+from shrinkfx.program.skeleton import PYTORCH_NAMESPACES
 from shrinkfx.worker.private_api import graph_api, operator_api
 
 

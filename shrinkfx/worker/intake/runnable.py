@@ -25,9 +25,8 @@ import torch
 from torch.export import Dim, ExportedProgram
 
 from shrinkfx.failure.signature import Stage
-from shrinkfx.protocol.answers import Done, Unresolved
-from shrinkfx.protocol.descriptions import Exported
-from shrinkfx.protocol.tasks import ExportRunnable, RunRunnable
+from shrinkfx.protocol.answers import Done, Exported, Unresolved
+from shrinkfx.protocol.requests import ExportRunnable, RunRunnable
 from shrinkfx.worker.forkserver.supervise import Note
 from shrinkfx.worker.loading.devices import read_cuda_storages_on, save_for_cuda
 from shrinkfx.worker.private_api import dump_api

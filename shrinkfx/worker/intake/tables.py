@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from types import ModuleType
 
-from shrinkfx.protocol.descriptions import Entries
+from shrinkfx.protocol.answers import Entries
 
 from .watching.origins import is_own_code
 

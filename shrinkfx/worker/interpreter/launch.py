@@ -18,12 +18,13 @@ from shrinkfx.worker.interpreter.emulation.grids import (
 from shrinkfx.worker.interpreter.findings import Fault, Report, Unsupported
 from shrinkfx.worker.interpreter.memory_checks.bounds import (
     CHECKER,
+    UNWRITTEN_MEMORY,
     Argument,
+    LaunchRecord,
+    Layout,
     RunningLaunch,
     tag_pointer,
 )
-from shrinkfx.worker.interpreter.memory_checks.launched import LaunchRecord, Layout
-from shrinkfx.worker.interpreter.memory_checks.partial import UNWRITTEN_MEMORY
 from shrinkfx.worker.model import Keywords
 
 _INTEGERS = {

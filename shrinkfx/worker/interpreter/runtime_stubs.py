@@ -8,8 +8,11 @@ from typing import Any
 import torch
 
 from shrinkfx.worker.interpreter.findings import Fault, KernelFinding, Probe
-from shrinkfx.worker.interpreter.memory_checks.arena import UNWRITTEN, allocate
-from shrinkfx.worker.interpreter.memory_checks.bounds import CHECKER
+from shrinkfx.worker.interpreter.memory_checks.bounds import (
+    CHECKER,
+    UNWRITTEN,
+    allocate,
+)
 from shrinkfx.worker.private_api import cuda_api
 
 

@@ -36,8 +36,7 @@ from shrinkfx.worker.interpreter.launch import (
     launch,
     name_arguments,
 )
-from shrinkfx.worker.interpreter.memory_checks.arena import SPARSE_BYTES
-from shrinkfx.worker.interpreter.memory_checks.bounds import CHECKER
+from shrinkfx.worker.interpreter.memory_checks.bounds import CHECKER, SPARSE_BYTES
 from shrinkfx.worker.interpreter.memory_checks.hooks import install_hooks
 from shrinkfx.worker.model import Keywords
 

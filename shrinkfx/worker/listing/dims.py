@@ -15,7 +15,7 @@ from shrinkfx.program.listing.printed_program import (
     Run,
 )
 from shrinkfx.program.listing.tensor_specs import Constant, Opaque, TensorSpec
-from shrinkfx.worker.listing.scope import compile_expression
+from shrinkfx.worker.listing.eager_statement import compile_expression
 
 Recipes = Mapping[str, TensorSpec]
 """Tensor specs, by the name of the input or weight."""

@@ -1,29 +1,24 @@
-"""Eager runs of single statements, on stand-in operands.
-
-Kernels check more than fake tensors do: a fake ``mm`` takes a float and a bfloat16
-matrix, a fake ``index_put`` any values.
-"""
+"""Evaluation of statements: names in scope, arguments by schema, and eager runs."""
 
 from __future__ import annotations
 
 import math
+import operator
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import cache
+from types import CodeType, SimpleNamespace
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from shrinkfx.program.listing.statements import LeafKind, Statement
+from shrinkfx.program.listing.printed_program import Leaf, LeafKind, Statement
 from shrinkfx.worker.eager.intermediates import span
-from shrinkfx.worker.listing.arguments import resolve_callee
-from shrinkfx.worker.listing.scope import (
-    Misfit,
-    Names,
-    compile_expression,
-    scope_of,
-    tensors,
-)
+from shrinkfx.worker.private_api import graph_api
+
+# Kernels check more than fake tensors do: a fake ``mm`` takes a float and a bfloat16
+# matrix, a fake ``index_put`` any values.
 
 MOST_ELEMENTS = 4096
 """Maximal number of elements of all operands."""
@@ -166,3 +161,154 @@ def _real(what: object, fill: Fill, replace_all: bool) -> object:
         return what
     memory = fill((span(what),), dtype=what.dtype)
     return memory.as_strided(tuple(what.shape), what.stride())
+
+
+Names = Mapping[str, object]
+"""The values that statements read, by spelling."""
+
+
+class Misfit(Exception):
+    """A statement refuses its operands, or yields a value that is not allowed.
+
+    Attributes:
+        frames: block and statement, the innermost last.
+    """
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.frames: list[tuple[str, str]] = []
+
+
+def scope_of(names: Names) -> dict[str, Any]:
+    """Build the scope of an expression, with attributes below ``self``."""
+    attrs = {name[5:]: what for name, what in names.items() if name.startswith("self.")}
+    free = {name: what for name, what in names.items() if not name.startswith("self.")}
+    modules = {"torch": torch, "operator": operator, "math": math}
+    return {**modules, **free, "self": SimpleNamespace(**attrs)}
+
+
+def evaluate_expression(code: str, names: Names) -> Any:
+    """Evaluate an expression.
+
+    Raises:
+        Misfit: the expression raises any exception.
+    """
+    try:
+        with torch.no_grad():
+            return eval(compile_expression(code), scope_of(names))
+    except Misfit:
+        raise
+    except Exception as error:
+        raise Misfit(f"{type(error).__name__}: {error}") from error
+
+
+@cache
+def compile_expression(code: str) -> CodeType:
+    """Compile an expression, once."""
+    return compile(code, "<listing>", "eval")
+
+
+@cache
+def list_reads(statement: Statement) -> tuple[str, ...]:
+    """Return the sorted names that a statement reads."""
+    return tuple(sorted(statement.reads))
+
+
+def tensors(what: object) -> Iterator[torch.Tensor]:
+    """Yield the tensors in a value, in order."""
+    if isinstance(what, torch.Tensor):
+        yield what
+    elif isinstance(what, (tuple, list)):
+        for item in what:
+            yield from tensors(item)
+
+
+FROM_THE_END = ("index", "_unsafe_index", "index_put", "_unsafe_index_put")
+"""Operators that take a list of indices, which may be negative."""
+
+ALONG = (
+    *("index_select", "gather", "scatter", "scatter_add", "scatter_reduce"),
+    *("index_add", "index_copy", "index_fill"),
+)
+"""Operators with an ``index`` along one dim."""
+TABLES = ("embedding", "embedding_bag", "_embedding_bag")
+"""Operators whose ``indices`` are rows of a table."""
+LOSSES = ("nll_loss_forward", "nll_loss2d_forward", "nll_loss", "nll_loss_nd")
+"""Operators whose ``target`` is a class."""
+
+_INDEX_ARGUMENTS = {
+    **dict.fromkeys((*FROM_THE_END, *TABLES), "indices"),
+    **dict.fromkeys(ALONG, "index"),
+    **dict.fromkeys(LOSSES, "target"),
+}
+"""The argument that holds indices, by operator."""
+
+
+@cache
+def find_index_names(statement: Statement) -> frozenset[str]:
+    """Return the names of the values that a statement uses as indices."""
+    argument = _INDEX_ARGUMENTS.get(get_operator_name(statement).removesuffix("_"))
+    leaves = list_argument_leaves(statement, argument) if argument else []
+    return frozenset(leaf.text for leaf in leaves if leaf.kind is LeafKind.VALUE)
+
+
+@cache
+def arguments_of(statement: Statement) -> Mapping[int, tuple[str, str]]:
+    """Map the number of each leaf to the argument that it is, or is a part of.
+
+    Returns:
+        Name and schema type of the argument; empty if the callee has no schema.
+    """
+    operator = resolve_callee(statement.callee)
+    if operator is None:
+        return {}
+    types = {each.name: str(each.type) for each in operator._schema.arguments}
+    ordered = list(types)
+    parents = {leaf.number: leaf for leaf in statement.leaves}
+    positions = [
+        x.number for x in statement.leaves if x.parent is None and not x.keyword
+    ]
+    found = {}
+    for leaf in statement.leaves:
+        top = _top(leaf, parents)
+        name = top.keyword
+        if name is None and (position := positions.index(top.number)) < len(ordered):
+            name = ordered[position]
+        if name is not None and name in types:
+            found[leaf.number] = name, types[name]
+    return found
+
+
+def list_argument_leaves(statement: Statement, name: str) -> list[Leaf]:
+    """List the leaves of an argument, including nested leaves, in order."""
+    arguments = arguments_of(statement)
+    return [x for x in statement.leaves if arguments.get(x.number, ("", ""))[0] == name]
+
+
+def get_operator_name(statement: Statement) -> str:
+    """Return the name of an aten operator without its overload, else ''."""
+    parts = statement.callee.split(".")
+    return parts[3] if parts[:3] == ["torch", "ops", "aten"] else ""
+
+
+def _top(leaf: Leaf, parents: Mapping[int, Leaf]) -> Leaf:
+    while leaf.parent is not None:
+        leaf = parents[leaf.parent]
+    return leaf
+
+
+@cache
+def resolve_callee(callee: str) -> graph_api.OpOverload | None:
+    """Return the operator that a statement calls, or None if it calls none."""
+    if not callee.startswith("torch.ops."):
+        return None
+    found: object = torch
+    for part in callee.split(".")[1:]:
+        found = getattr(found, part, None)
+    return found if isinstance(found, graph_api.OpOverload) else None
+
+
+def is_index(leaf: Leaf, statement: Statement) -> bool:
+    """Return whether a number is an index: ``split[1]``, ``x.shape[0]``."""
+    parents = [other for other in statement.leaves if other.number == leaf.parent]
+    return any(a.kind is LeafKind.SIZE and a.text.endswith("]") for a in parents)

@@ -1,40 +1,43 @@
-"""Results of statements on stand-in tensors: fake ones, or small real ones.
-
-To evaluate an operator on fake tensors takes a millisecond. If all operands are small,
-it is faster to run the operator itself, which also checks more.
-"""
+"""Runs of a printed program on stand-in tensors, statement by statement."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from shrinkfx.program.listing.statements import Statement
+from shrinkfx.program.listing.printed_program import (
+    MAIN,
+    Block,
+    PrintedProgram,
+    Statement,
+)
 from shrinkfx.program.listing.tensor_specs import Opaque, TensorSpec
-from shrinkfx.worker.listing.arguments import find_index_names
+from shrinkfx.worker.listing.describe import make_few_integers
 from shrinkfx.worker.listing.eager_statement import (
     MOST_ELEMENTS,
+    Misfit,
+    Names,
+    evaluate_expression,
+    find_index_names,
     has_only_integers,
     is_integer_tensor,
     is_pure_aten,
     is_small,
+    list_reads,
     run_statement_eager,
+    tensors,
     yields_known_integers,
 )
-from shrinkfx.worker.listing.scope import (
-    Misfit,
-    Names,
-    evaluate_expression,
-    list_reads,
-    tensors,
-)
-from shrinkfx.worker.listing.tensor_specs import make_few_integers
 from shrinkfx.worker.private_api.graph_api import FakeTensor, FakeTensorMode
+
+# To evaluate an operator on fake tensors takes a millisecond. If all operands are
+# small, it is faster to run the operator itself, which also checks more.
 
 Saved = Mapping[str, Tensor]
 """Saved values, by the keys of tensor specs."""
@@ -304,3 +307,300 @@ def _kind_of(what: object) -> Hashable:
         case dict():
             return "dict", *((key, _kind_of(item)) for key, item in what.items())
     return type(what).__name__, repr(what)
+
+
+Place = tuple[str, str]
+"""The names of a block, and of a value in it."""
+
+Admit = Callable[[Place, Value], None]
+"""A check of a value; it raises a Misfit if the value is not allowed."""
+
+
+@dataclass
+class Trace:
+    """The record of a run.
+
+    Attributes:
+        values: the values of arguments and statements; in the main block also inputs
+            and weights, as statements spell them.
+        callers: the statement that called each block, by block.
+        steps: the number of statements that ran.
+        misfit: the exception that ended the run early, or None.
+    """
+
+    values: dict[Place, Value] = field(default_factory=dict)
+    callers: dict[str, Place] = field(default_factory=dict)
+    steps: int = 0
+    misfit: Misfit | None = None
+
+    def is_further_than(self, other: Trace) -> bool:
+        if self.misfit is None:
+            return other.misfit is not None
+        return other.misfit is not None and self.steps > other.steps
+
+
+def run(
+    fakes: StandInRunner,
+    listing: PrintedProgram,
+    inputs: Mapping[str, Value],
+    admit: Admit,
+) -> Trace:
+    """Run the main block.
+
+    Args:
+        inputs: inputs and weights, as statements spell them.
+    """
+    trace = Trace()
+    trace.values |= {(MAIN, name): value for name, value in inputs.items()}
+    runner = _Runner(fakes, listing, admit, trace)
+    try:
+        runner.block(listing.main, dict(inputs))
+    except Misfit as misfit:
+        trace.misfit = misfit
+    return trace
+
+
+@dataclass(frozen=True)
+class Branch:
+    """A block as an operand of a higher-order operator; a call runs it on fakes."""
+
+    name: str
+    call: Callable[..., Any] = field(compare=False)
+
+    def __call__(self, *operands: object) -> Any:
+        return self.call(*operands)
+
+    @property
+    def forward(self) -> Branch:
+        return self
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True)
+class _Runner:
+    fakes: StandInRunner
+    listing: PrintedProgram
+    admit: Admit
+    trace: Trace
+
+    def block(self, block: Block, names: dict[str, Value]) -> Value:
+        """Run a block, and return the value that it returns."""
+        for statement in block.statements:
+            place = block.name, statement.name
+            try:
+                value = self._statement(block, statement, names)
+                if statement.yields:
+                    self.admit(place, value)
+            except Misfit as misfit:
+                misfit.frames.insert(0, place)
+                raise
+            self.trace.steps += 1
+            if statement.yields:
+                names[statement.name] = value
+                self.trace.values.setdefault(place, value)
+        return value
+
+    def _statement(
+        self, block: Block, statement: Statement, names: Mapping[str, Value]
+    ) -> Value:
+        branches = {
+            f"self.{attribute}": kind
+            for attribute, kind in block.members
+            if f"self.{attribute}" in statement.reads
+        }
+        if not branches:
+            return self.fakes.run(statement, names)
+        called = block.name, statement.name
+        inner = {
+            name: Branch(kind, partial(self._call, kind, called))
+            for name, kind in branches.items()
+        }
+        read = {
+            name: make_zeros(names[name].what)
+            if names[name].exact
+            else names[name].what
+            for name in statement.reads
+            if name in names
+        }
+        if handler := HIGHER_ORDER.get(statement.callee):
+            code = f"called_{statement.code.removeprefix(statement.callee)}"
+            return self.fakes.value(
+                evaluate_expression(code, {**read, **inner, "called_": handler})
+            )
+        fakes = {name: self.fakes.make_fake(what) for name, what in read.items()}
+        made = self.fakes.evaluate(statement.code, {**fakes, **inner})
+        return self.fakes.value(made)
+
+    def _call(self, kind: str, called: Place, *operands: object) -> Any:
+        block = self.listing.block(kind)
+        if len(operands) != len(block.arguments):
+            raise Misfit(f"{kind} takes {len(block.arguments)} arguments")
+        self.trace.callers.setdefault(kind, called)
+        values = [self.fakes.value(operand) for operand in operands]
+        names = dict(zip(block.arguments, values, strict=True))
+        for name, value in names.items():
+            self.trace.values.setdefault((kind, name), value)
+        made = self.block(block, names).what
+        handler = HIGHER_ORDER.get(
+            self.listing.block(called[0]).statement(called[1]).callee
+        )
+        return made if handler else self.fakes.make_fake(made)
+
+
+def shapes_of(value: Value) -> list[tuple[int, ...]]:
+    return [tuple(tensor.shape) for tensor in value.tensors()]
+
+
+def admit_all(place: Place, value: Value) -> None:
+    """Accept every value."""
+
+
+def admit_like(base: Mapping[Place, Value], *, cast: bool) -> Admit:
+    """Return a check that values stay like those of a base trace.
+
+    The device must stay the same, and the dtype unless ``cast`` is set. No value may
+    become empty.
+    """
+
+    def admit(place: Place, value: Value) -> None:
+        if place not in base:
+            return
+        pairs = zip(base[place].tensors(), value.tensors(), strict=False)
+        for old, new in pairs:
+            _require_like(old, new, cast=cast)
+
+    return admit
+
+
+def _require_like(old: torch.Tensor, new: torch.Tensor, *, cast: bool) -> None:
+    if old.device != new.device:
+        raise Misfit(f"it is on {new.device} and was on {old.device}")
+    if old.dtype != new.dtype and not cast:
+        raise Misfit(f"it is {new.dtype} and was {old.dtype}")
+    if old.numel() and not new.numel():
+        raise Misfit("it has no elements left")
+
+
+# Higher-order operators on fake tensors: each runs every block once.
+#
+# A loop body must return values like those that it takes; branches must return alike.
+
+BlockFunction = Callable[..., Any]
+
+
+def _cond(
+    taken: Any,
+    yes: BlockFunction,
+    no: BlockFunction,
+    operands: Sequence[object] = (),
+) -> Any:
+    _require_truth(taken)
+    returned = yes(*operands)
+    _require_alike(returned, no(*operands), "its branches return")
+    return returned
+
+
+def _while_loop(
+    goes_on: BlockFunction,
+    body: BlockFunction,
+    carried: Sequence[object],
+    extra: Sequence[object] = (),
+) -> Any:
+    _require_truth(goes_on(*carried, *extra))
+    returned = body(*carried, *extra)
+    _require_alike(carried, returned, "its body takes and returns")
+    return returned
+
+
+def _scan(
+    body: BlockFunction,
+    carried: Sequence[object],
+    rows: Sequence[Tensor],
+    extra: Sequence[object] = (),
+) -> list[Any]:
+    returned = body(*carried, *_first(rows), *extra)
+    count = len(carried)
+    _require_alike(carried, returned[:count], "its body takes and returns")
+    return [*returned[:count], *_stacked(returned[count:], len(rows[0]))]
+
+
+def _map(
+    body: BlockFunction, rows: Sequence[Tensor], extra: Sequence[object] = ()
+) -> list[Any]:
+    return _stacked(body(*_first(rows), *extra), len(rows[0]))
+
+
+def _associative_scan(
+    combine: BlockFunction, rows: Sequence[Tensor], extra: Sequence[object] = ()
+) -> list[Any]:
+    firsts = _first(rows)
+    _require_alike(firsts, combine(*firsts, *firsts, *extra), "it combines and makes")
+    return [row.clone() for row in rows]
+
+
+def _subgraph(block: BlockFunction, _name: object, *operands: object) -> Any:
+    return block(*operands)
+
+
+def _with_grad(_enabled: object, block: BlockFunction, *operands: object) -> Any:
+    return block(*operands)
+
+
+HIGHER_ORDER: dict[str, Callable[..., Any]] = {
+    "torch.cond": _cond,
+    "torch.ops.higher_order.cond": _cond,
+    "torch.ops.higher_order.while_loop": _while_loop,
+    "torch.ops.higher_order.scan": _scan,
+    "torch.ops.higher_order.map_impl": _map,
+    "torch.ops.higher_order.associative_scan": _associative_scan,
+    "torch.ops.higher_order.invoke_subgraph": _subgraph,
+    "torch.ops.higher_order.wrap_with_set_grad_enabled": _with_grad,
+}
+"""Implementations by callee; torch itself calls the blocks of other operators."""
+
+
+def _require_truth(value: object) -> None:
+    if isinstance(value, Tensor):
+        if value.numel() != 1:
+            raise Misfit(f"a condition of the shape {tuple(value.shape)}")
+        if value.dtype is not torch.bool:
+            raise Misfit(f"a condition of {value.dtype}")
+    elif not isinstance(value, bool):
+        raise Misfit(f"a condition that is a {type(value).__name__}")
+
+
+def _require_alike(some: object, others: object, description: str) -> None:
+    left, right = _items(some), _items(others)
+    if len(left) != len(right):
+        raise Misfit(f"{description} {len(left)} and {len(right)} values")
+    for a, b in zip(left, right, strict=True):
+        if _get_properties(a) != _get_properties(b):
+            raise Misfit(f"{description} {_get_properties(a)} and {_get_properties(b)}")
+
+
+def _items(values: object) -> list[object]:
+    return list(values) if isinstance(values, (tuple, list)) else [values]
+
+
+def _get_properties(value: object) -> tuple[object, ...]:
+    """Return the properties in which two values must agree."""
+    if isinstance(value, Tensor):
+        return tuple(value.shape), value.dtype, value.device
+    return (type(value).__name__,)
+
+
+def _first(rows: Sequence[Tensor]) -> list[Tensor]:
+    """Return the first row of each tensor, as a body receives it."""
+    counts = {len(row) if row.dim() else 0 for row in rows}
+    if len(counts) != 1 or 0 in counts:
+        raise Misfit(f"rows of the numbers {sorted(counts)}")
+    return [row[0].clone() for row in rows]
+
+
+def _stacked(values: Sequence[object], count: int) -> list[Any]:
+    return [
+        value.new_empty((count, *value.shape)) if isinstance(value, Tensor) else value
+        for value in values
+    ]

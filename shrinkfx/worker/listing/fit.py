@@ -11,8 +11,8 @@ import torch
 from shrinkfx.program.edits import Rewrite
 from shrinkfx.program.listing.changes import Change
 from shrinkfx.program.listing.printed_program import PrintedProgram
-from shrinkfx.protocol.listed import Fitted, Typed
-from shrinkfx.worker.listing.program_trace import Trace
+from shrinkfx.protocol.answers import Fitted, Typed
+from shrinkfx.worker.listing.fakes import Trace
 from shrinkfx.worker.listing.repair import Fitter
 
 

@@ -14,20 +14,25 @@ from torch import Tensor
 
 from shrinkfx.errors import InvalidEdit
 from shrinkfx.program.listing.changes import Refill
-from shrinkfx.program.listing.printed_program import PrintedProgram, Run
-from shrinkfx.program.listing.simple_numbers import Number
-from shrinkfx.program.listing.statements import LeafKind, Statement
+from shrinkfx.program.listing.printed_program import (
+    LeafKind,
+    PrintedProgram,
+    Run,
+    Statement,
+)
 from shrinkfx.program.listing.tensor_specs import (
     Constant,
     Counted,
     Initializer,
+    Number,
     Opaque,
     Saved,
     Seeded,
     Sparse,
     TensorSpec,
 )
-from shrinkfx.worker.listing.arguments import (
+from shrinkfx.worker.listing.describe import has_integer_dtype, make_from_spec
+from shrinkfx.worker.listing.eager_statement import (
     ALONG,
     FROM_THE_END,
     LOSSES,
@@ -35,9 +40,8 @@ from shrinkfx.worker.listing.arguments import (
     get_operator_name,
     list_argument_leaves,
 )
+from shrinkfx.worker.listing.fakes import Place, Trace
 from shrinkfx.worker.listing.integer_values import IntegerValues
-from shrinkfx.worker.listing.program_trace import Place, Trace
-from shrinkfx.worker.listing.tensor_specs import has_integer_dtype, make_from_spec
 
 
 @dataclass(frozen=True)

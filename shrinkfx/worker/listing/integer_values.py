@@ -20,12 +20,12 @@ from shrinkfx.program.listing.printed_program import (
     InputOrWeight,
     PrintedProgram,
     Run,
+    Statement,
 )
-from shrinkfx.program.listing.statements import Statement
 from shrinkfx.program.listing.tensor_specs import Opaque, Saved, Seeded, TensorSpec
-from shrinkfx.worker.listing.program_trace import Place, Trace
-from shrinkfx.worker.listing.scope import Names, list_reads, scope_of
-from shrinkfx.worker.listing.tensor_specs import has_integer_dtype, make_from_spec
+from shrinkfx.worker.listing.describe import has_integer_dtype, make_from_spec
+from shrinkfx.worker.listing.eager_statement import Names, list_reads, scope_of
+from shrinkfx.worker.listing.fakes import Place, Trace
 
 _MOST_ELEMENTS = 1 << 20
 """Maximal number of elements of a value that is computed."""

@@ -22,8 +22,14 @@ from shrinkfx.program.listing.changes import (
     apply_changes,
     place_of,
 )
-from shrinkfx.program.listing.printed_program import MAIN, PrintedProgram, Run
-from shrinkfx.program.listing.statements import Leaf, LeafKind, Statement
+from shrinkfx.program.listing.printed_program import (
+    MAIN,
+    Leaf,
+    LeafKind,
+    PrintedProgram,
+    Run,
+    Statement,
+)
 from shrinkfx.program.listing.tensor_specs import (
     Constant,
     Counted,
@@ -31,8 +37,12 @@ from shrinkfx.program.listing.tensor_specs import (
     Saved,
     TensorSpec,
 )
-from shrinkfx.worker.listing import upstream
-from shrinkfx.worker.listing.arguments import arguments_of
+from shrinkfx.worker.listing import proposals
+from shrinkfx.worker.listing.describe import (
+    list_saved_part,
+    make_exact_spec,
+    make_few_integers,
+)
 from shrinkfx.worker.listing.dims import (
     Contradiction,
     OtherSizes,
@@ -45,8 +55,21 @@ from shrinkfx.worker.listing.dims import (
     require_declared,
     runs_of,
 )
-from shrinkfx.worker.listing.eager_statement import mutates_operand
-from shrinkfx.worker.listing.fakes import StandInRunner
+from shrinkfx.worker.listing.eager_statement import (
+    Misfit,
+    arguments_of,
+    mutates_operand,
+)
+from shrinkfx.worker.listing.fakes import (
+    Admit,
+    Place,
+    StandInRunner,
+    Trace,
+    admit_all,
+    admit_like,
+    run,
+    shapes_of,
+)
 from shrinkfx.worker.listing.indices import (
     IndexChecker,
     OutOfBoundsIndex,
@@ -54,24 +77,12 @@ from shrinkfx.worker.listing.indices import (
     require_valid_inputs,
 )
 from shrinkfx.worker.listing.integer_values import IntegerValues
-from shrinkfx.worker.listing.knobs import Knob, apply_replacements
-from shrinkfx.worker.listing.program_trace import (
-    Admit,
-    Place,
-    Trace,
-    admit_all,
-    admit_like,
-    run,
-    shapes_of,
+from shrinkfx.worker.listing.proposals import (
+    Knob,
+    Values,
+    apply_replacements,
+    propose_repairs,
 )
-from shrinkfx.worker.listing.proposals import propose_repairs
-from shrinkfx.worker.listing.scope import Misfit
-from shrinkfx.worker.listing.tensor_specs import (
-    list_saved_part,
-    make_exact_spec,
-    make_few_integers,
-)
-from shrinkfx.worker.listing.upstream import Values
 
 _MOST_TRIES = 120
 """Maximal number of runs for one rewrite, most of them of a few new statements."""
@@ -197,7 +208,7 @@ class Fitter:
         listing = apply_changes(self.listing, changes)
         require_declared(listing, self.outside)
         require_valid_inputs(listing, self.listing, self.saved)
-        cast = any(True for _ in upstream.iter_dtype_changes(self.listing, request))
+        cast = any(True for _ in proposals.iter_dtype_changes(self.listing, request))
         admit = admit_like(self.base.values, cast=cast)
         recipes = recipes_in(listing, Run.EXAMPLE)
         return Attempt(changes, listing, self._run(listing, recipes, admit))
@@ -263,11 +274,11 @@ class Fitter:
         misfit = attempt.trace.misfit
         if misfit is None or not misfit.frames:
             return iter(())  # an input is invalid: no repair helps
-        knobs = upstream.UpstreamKnobs(self.listing, attempt.listing, request)
+        knobs = proposals.UpstreamKnobs(self.listing, attempt.listing, request)
         near, far = knobs.around(misfit.frames)
         last = misfit.frames[-1]
         values = self.base.values, attempt.trace.values
-        replaced = upstream.collect_replacements(
+        replaced = proposals.collect_replacements(
             self.listing, attempt.listing, request, last, values
         )
         lengths = propose_length_refills(
@@ -331,7 +342,7 @@ class Fitter:
 
     def _lengths(self, attempt: Attempt, request: Changes) -> Iterator[list[Knob]]:
         """Yield the numbers that an index is computed from, each with all its knobs."""
-        knobs = upstream.UpstreamKnobs(self.listing, attempt.listing, request)
+        knobs = proposals.UpstreamKnobs(self.listing, attempt.listing, request)
         by_number: dict[int, list[Knob]] = {}
         places = dict.fromkeys(
             beyond.place for _, beyond in self.pointing.beyond(attempt)

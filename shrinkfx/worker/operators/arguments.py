@@ -1,4 +1,4 @@
-"""Arguments of an operator call, by the parameter names of its schema."""
+"""Calls of operators: arguments by schema, and whether an operator is custom."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, fx
+from torch.export import ExportedProgram
 
+from shrinkfx.program.skeleton import PYTORCH_NAMESPACES
 from shrinkfx.worker.model import Keywords
+from shrinkfx.worker.private_api import graph_api
 from shrinkfx.worker.private_api.graph_api import pytree
 
 
@@ -81,3 +84,31 @@ _NAMED = 4
 
 _SHORT = 30
 """Maximal number of characters of a printed value."""
+
+
+def custom_operators(exported: ExportedProgram) -> list[str]:
+    """List the operators of a program that are not PyTorch's own."""
+    return sorted(
+        {
+            str(node.target)
+            for module in exported.graph_module.modules()
+            if isinstance(module, fx.GraphModule)
+            for node in module.graph.nodes
+            if is_custom(node)
+        }
+    )
+
+
+def is_custom(node: fx.Node) -> bool:
+    """Return whether a node calls an operator whose schema is not PyTorch's own."""
+    target = node.target
+    if (
+        not isinstance(target, graph_api.OpOverload)
+        or target.namespace in PYTORCH_NAMESPACES
+    ):
+        return False
+    # Composite operators have no fake kernel, because they are decomposed.
+    return not target.has_kernel_for_dispatch_key(_COMPOSITE)
+
+
+_COMPOSITE = graph_api.DispatchKey.CompositeImplicitAutograd

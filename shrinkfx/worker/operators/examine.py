@@ -25,9 +25,9 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from shrinkfx.program.display_text import first_line
 from shrinkfx.program.sizes import sizes_near_export
-from shrinkfx.protocol.descriptions import Examined
+from shrinkfx.protocol.answers import Examined
 from shrinkfx.protocol.operators import Misbehavior, OperatorFinding
-from shrinkfx.protocol.tasks import Examine, ExamineCandidate
+from shrinkfx.protocol.requests import Examine, ExamineCandidate
 from shrinkfx.worker.eager.fake_mismatch import describe_tensor, runs_a_subgraph
 from shrinkfx.worker.eager.inputs_at import make_inputs_at
 from shrinkfx.worker.eager.intermediates import SEED, copy_value
@@ -35,9 +35,9 @@ from shrinkfx.worker.model import Inputs, Keywords, Program, flat_inputs
 from shrinkfx.worker.operators.arguments import (
     ParameterTensor,
     describe_call,
+    is_custom,
     iter_tensor_arguments,
 )
-from shrinkfx.worker.operators.custom import is_custom
 from shrinkfx.worker.operators.repeated_call import find_hidden_dependencies
 from shrinkfx.worker.private_api import operator_api
 from shrinkfx.worker.private_api.graph_api import FakeTensorMode, pytree

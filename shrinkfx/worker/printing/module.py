@@ -16,12 +16,16 @@ from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from shrinkfx.protocol.source import Expression, Input, Source, Weight
 from shrinkfx.worker.graph.describe import dynamic_dims
 from shrinkfx.worker.graph.rebuild import CannotRebuild, RebuiltCandidate
-from shrinkfx.worker.graph.specialise import SpecializedSizes
+from shrinkfx.worker.graph.symbols import SpecializedSizes
 from shrinkfx.worker.loading.script_objects import expression_for, save_script_object
 from shrinkfx.worker.loading.source_archive import execute_source, set_weight
 from shrinkfx.worker.model import MUTATIONS
-from shrinkfx.worker.printing.graph import GraphPrinter, Unprintable
-from shrinkfx.worker.printing.tensors import memory_of, write_tensor
+from shrinkfx.worker.printing.graph import (
+    GraphPrinter,
+    Unprintable,
+    memory_of,
+    write_tensor,
+)
 from shrinkfx.worker.private_api.graph_api import (
     UncapturedHigherOrderOpError,
     UserError,

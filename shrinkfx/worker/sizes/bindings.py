@@ -9,7 +9,7 @@ import sympy
 import torch
 from torch.export import ExportedProgram
 
-from shrinkfx.program.listing.strides import storage_span
+from shrinkfx.program.listing.tensor_specs import storage_span
 
 SizesByName = dict[Any, sympy.Integer]
 """The number that each symbolic size of a program has in one run."""

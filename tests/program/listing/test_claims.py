@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from shrinkfx.program.listing.claims import (
+from shrinkfx.program.listing.printed_program import (
     KEPT,
     MINIMAL,
     OPERATORS,
     PLAINEST,
+    Kind,
     claim_not_tested,
     describe_minimality,
     group_kinds_by_claim,
     group_untested_kinds,
 )
-from shrinkfx.program.listing.types import Kind
 
 NO = claim_not_tested("not enough time left")
 ALL = {OPERATORS: MINIMAL} | dict.fromkeys(Kind, MINIMAL)

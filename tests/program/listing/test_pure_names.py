@@ -11,8 +11,12 @@ from support.listings import block, codes, floats, given, listing
 from support.random_listings import listings
 
 from shrinkfx.errors import InvalidEdit
-from shrinkfx.program.listing.names import rename_values, require_defined, short_names
-from shrinkfx.program.listing.order import sort_by_use
+from shrinkfx.program.listing.names import (
+    rename_values,
+    require_defined,
+    short_names,
+    sort_by_use,
+)
 from shrinkfx.program.listing.printed_program import MAIN, Dim, PrintedProgram
 
 

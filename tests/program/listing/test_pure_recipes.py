@@ -12,18 +12,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shrinkfx.errors import InvalidEdit
-from shrinkfx.program.listing.simple_numbers import Number
-from shrinkfx.program.listing.tensor_spec_source import write_tensor_spec
 from shrinkfx.program.listing.tensor_specs import (
     LISTED,
     Constant,
     Counted,
     Initializer,
+    Number,
     Opaque,
     Saved,
     Seeded,
     Sparse,
     TensorSpec,
+    write_tensor_spec,
 )
 
 REALS = st.floats() | st.integers(-(2**63), 2**63) | st.booleans()

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shrinkfx.errors import InvalidEdit
-from shrinkfx.program.listing.statements import RETURN, Leaf, LeafKind, Statement
+from shrinkfx.program.listing.printed_program import RETURN, Leaf, LeafKind, Statement
 
 NAMES = st.sampled_from(["x", "add_1", "arg7_1", "self.weight"])
 NUMBERS = st.one_of(

@@ -17,17 +17,25 @@ from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Rewrite
 from shrinkfx.program.listing.changes import Refill
 from shrinkfx.program.listing.tensor_specs import Saved, Seeded, TensorSpec
-from shrinkfx.protocol.answers import Answer, Done, Ready
-from shrinkfx.protocol.descriptions import Description, Printed
-from shrinkfx.protocol.listed import Fitted, Listed, Typed
-from shrinkfx.protocol.requests import Request, Setup
-from shrinkfx.protocol.tasks import (
+from shrinkfx.protocol.answers import (
+    Answer,
+    Description,
+    Done,
+    Fitted,
+    Listed,
+    Printed,
+    Ready,
+    Typed,
+)
+from shrinkfx.protocol.requests import (
     Describe,
     FitRewrites,
     ListCandidate,
+    Request,
     RunCommand,
     RunScript,
     SaveCandidate,
+    Setup,
     WriteCandidate,
 )
 from shrinkfx.report.running import SAVED

@@ -1,27 +1,225 @@
-"""Check each access of an interpreted kernel against the memory of its pointer.
-
-A pointer carries its kernel argument (``ROOT``) through arithmetic and changes of
-shape, so that an overrun is found even if it hits another tensor. Out-of-bounds lanes
-are masked out, so that nothing crashes.
-"""
+"""Check each access of an interpreted kernel against the memory of its pointer."""
 
 from __future__ import annotations
 
 import contextlib
 import linecache
+import mmap
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from shrinkfx.worker.interpreter.findings import Fault, KernelFinding, Probe
-from shrinkfx.worker.interpreter.memory_checks.arena import Roles
-from shrinkfx.worker.interpreter.memory_checks.launched import LaunchRecord
-from shrinkfx.worker.interpreter.memory_checks.partial import PartialMemory
+from shrinkfx.worker.interpreter.findings import (
+    Fault,
+    KernelFinding,
+    Probe,
+    Unsupported,
+)
+from shrinkfx.worker.model import Keywords
+from shrinkfx.worker.private_api.graph_api import TorchDispatchMode, pytree
+
+# Memory that kernels have not fully written, because they were skipped or sampled.
+#
+# The unwritten part holds implausible values, and an index read there may point
+# anywhere. So findings in a kernel that reads such memory, or values computed from
+# it, are ignored.
+
+
+class PartialMemory:
+    """The storages that are not fully written, or computed from such storages."""
+
+    def __init__(self) -> None:
+        # Kept alive: another storage could get the address of a freed one.
+        self._by_address: dict[int, torch.UntypedStorage] = {}
+
+    def __contains__(self, values: Any) -> bool:
+        return any(s.data_ptr() in self._by_address for s in _storages(values))
+
+    def __bool__(self) -> bool:
+        return bool(self._by_address)
+
+    def add(self, values: Any) -> None:
+        """Add the storages of all tensors in a value."""
+        self._by_address |= {s.data_ptr(): s for s in _storages(values)}
+
+    def copy_state(self) -> dict[int, torch.UntypedStorage]:
+        """Return a copy of the state, for ``restore``."""
+        return dict(self._by_address)
+
+    def restore(self, state: dict[int, torch.UntypedStorage]) -> None:
+        """Restore the state that ``copy_state`` returned."""
+        self._by_address = state
+
+    def clear(self) -> None:
+        self._by_address.clear()
+
+
+def _storages(values: Any) -> Iterable[torch.UntypedStorage]:
+    tensors = (v for v in pytree.tree_leaves(values) if isinstance(v, torch.Tensor))
+    return [t.untyped_storage() for t in tensors if t.numel()]
+
+
+class PartialPropagation(TorchDispatchMode):
+    """Marks the results of operators that read partial memory as partial, too.
+
+    Raises:
+        Unsupported: an operator fails on partial memory, or reads a number from it.
+    """
+
+    def __init__(self, partial: PartialMemory) -> None:
+        super().__init__()
+        self._partial = partial
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: Keywords | None = None,
+    ) -> Any:
+        kwargs = kwargs or {}
+        if (args, kwargs) not in self._partial:
+            return func(*args, **kwargs)
+        try:
+            result = func(*args, **kwargs)
+        except Exception as error:
+            raise Unsupported(f"{func} takes {UNWRITTEN_MEMORY}") from error
+        if not isinstance(result, bool | int | float):
+            self._partial.add(result)
+            return result
+        raise Unsupported(
+            f"{func} reads {UNWRITTEN_MEMORY}"
+        )  # the number may be a size
+
+
+UNWRITTEN_MEMORY = "what a kernel that was not run, or in part, has left unwritten"
+
+
+SPARSE_BYTES = 1 << 30
+"""From this size on, memory is mapped without reserve and takes only touched pages."""
+
+_POISON_BYTE = 0x7B
+UNWRITTEN = "buffer"
+_NO_RESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)
+
+
+def count_spanned_elements(size: Sequence[int], stride: Sequence[int]) -> int:
+    """Return the number of elements from a tensor's first to its last element."""
+    if 0 in size:
+        return 0
+    return 1 + sum((n - 1) * s for n, s in zip(size, stride, strict=True))
+
+
+def allocate(
+    size: Sequence[int], stride: Sequence[int], dtype: torch.dtype
+) -> torch.Tensor:
+    """Allocate a tensor of exactly the size it needs, filled with implausible values.
+
+    Floats are NaN, so that a read of unwritten memory shows in the results.
+    """
+    count = count_spanned_elements(size, stride)
+    if count * dtype.itemsize >= SPARSE_BYTES:
+        flat = map_sparse_vector(count, dtype)
+    else:
+        flat = torch.empty(count, dtype=dtype)
+        _poison(flat)
+    return flat.as_strided(tuple(size), tuple(stride))
+
+
+def map_sparse_vector(count: int, dtype: torch.dtype) -> torch.Tensor:
+    """Map a vector of zeros that may exceed the memory: pages are allocated lazily."""
+    memory = mmap.mmap(
+        -1,
+        max(1, count) * dtype.itemsize,
+        flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE,
+        prot=mmap.PROT_READ | mmap.PROT_WRITE,
+    )
+    return torch.frombuffer(memory, dtype=dtype, count=count)
+
+
+def _poison(flat: torch.Tensor) -> None:
+    if flat.dtype.is_floating_point or flat.dtype.is_complex:
+        flat.fill_(float("nan"))
+    elif flat.dtype is torch.bool:
+        flat.fill_(True)
+    else:
+        flat.view(torch.uint8).fill_(_POISON_BYTE)
+
+
+def copy_to_exact_size(value: torch.Tensor) -> torch.Tensor:
+    """Copy a tensor with its strides into memory that ends at its last element.
+
+    A tensor of ``SPARSE_BYTES`` or more is returned uncopied, because memory may not
+    hold it twice.
+    """
+    if (
+        count_spanned_elements(value.shape, value.stride()) * value.element_size()
+        >= SPARSE_BYTES
+    ):
+        return value
+    copied = allocate(value.shape, value.stride(), value.dtype)
+    if copied.numel():
+        drop_expanded_dims(copied).copy_(drop_expanded_dims(value.detach()))
+    return copied
+
+
+def drop_expanded_dims(value: torch.Tensor) -> torch.Tensor:
+    """Narrow expanded dims (stride 0) to one element, so that elements are distinct."""
+    for dim, step in enumerate(value.stride()):
+        value = value.narrow(dim, 0, 1) if step == 0 else value
+    return value
+
+
+def _is_result(role: str) -> bool:
+    return role in ("", UNWRITTEN) or role.startswith("result of ")
+
+
+class Roles:
+    """The role of each storage in the program, such as ``input 0``."""
+
+    def __init__(self) -> None:
+        self._by_storage: dict[int, str] = {}
+        self._storages: dict[int, torch.UntypedStorage] = {}
+
+    def set_role(self, value: Any, role: str) -> None:
+        """Set the role of a tensor's storage.
+
+        The storage is kept alive, because another one could get its address if it were
+        freed.
+        """
+        if isinstance(value, torch.Tensor):
+            storage = value.untyped_storage()
+            self._by_storage[storage.data_ptr()] = role
+            self._storages[storage.data_ptr()] = storage
+
+    def set_role_once(self, value: Any, role: str) -> None:
+        """Set the role of a tensor's storage unless it has one."""
+        if isinstance(value, torch.Tensor) and not self.get_role(value):
+            self.set_role(value, role)
+
+    def set_result_role(self, value: Any, operators: Sequence[str]) -> None:
+        """Record that operators wrote a tensor; inputs keep their role."""
+        if isinstance(value, torch.Tensor) and _is_result(self.get_role(value)):
+            of = ", ".join(operators) or "a kernel"
+            self.set_role(value, f"result of {of}")
+
+    def get_role(self, value: torch.Tensor) -> str:
+        """Return the role of a tensor's storage, or '' if it is unknown."""
+        return self._by_storage.get(value.untyped_storage().data_ptr(), "")
+
+    def clear(self) -> None:
+        self._by_storage.clear()
+        self._storages.clear()
+
+
+# A pointer carries its kernel argument (``ROOT``) through arithmetic and changes of
+# shape, so that an overrun is found even if it hits another tensor. Out-of-bounds
+# lanes are masked out, so that nothing crashes.
 
 ROOT = "shrinkfx_root"
 _INTERPRETER = os.path.dirname(os.path.dirname(__file__))
@@ -297,3 +495,25 @@ def read_integers(frame: Any, lanes: Any) -> tuple[tuple[str, int], ...]:
         except ValueError:  # another shape, so it has no such lane
             continue
     return tuple(integers.items())
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Shape and strides, in elements, of a tensor argument."""
+
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class LaunchRecord:
+    """A launch: its grid, and the layouts of its tensor arguments by parameter.
+
+    Attributes:
+        tried: it ran on copies, in a configuration other than the first.
+    """
+
+    kernel: str
+    grid: tuple[int, int, int]
+    layouts: Mapping[str, Layout]
+    tried: bool = False
