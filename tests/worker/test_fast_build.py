@@ -18,7 +18,7 @@ from shrinkfx.protocol.choices import Build, Step
 from shrinkfx.worker import build_cache
 from shrinkfx.worker.aoti import runtime_object
 from shrinkfx.worker.aoti.fast_build import StepPassed, fast_build
-from shrinkfx.worker.aoti.shared_objects import NOT_SHARED, SharedObjects
+from shrinkfx.worker.aoti.object_store import NOT_SHARED, SharedObjects
 
 INTERFACE = """\
 // What all wrappers begin with.

@@ -23,8 +23,8 @@ from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.worker import build_cache, native
 from shrinkfx.worker.aoti import constants
 from shrinkfx.worker.aoti.fast_build import fast_build, with_plain_wrapper
+from shrinkfx.worker.aoti.object_store import SharedObjects
 from shrinkfx.worker.aoti.patching import replace_attribute
-from shrinkfx.worker.aoti.shared_objects import SharedObjects
 from shrinkfx.worker.disk_space import require_space_for_weights
 from shrinkfx.worker.loading.devices import gpu_of
 from shrinkfx.worker.private_api import build_api, inductor_api

@@ -17,7 +17,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from shrinkfx.worker.aoti.shared_objects import SharedObjects
+from shrinkfx.worker.aoti.object_store import SharedObjects
 
 _COMPILER = "g++"
 """What Inductor calls on Linux if ``CXX`` is not set."""

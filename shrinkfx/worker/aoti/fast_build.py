@@ -22,6 +22,7 @@ from typing import Any
 from shrinkfx.protocol.answers import Built
 from shrinkfx.protocol.choices import Build, InductorOptions, Step
 from shrinkfx.worker import build_cache
+from shrinkfx.worker.aoti.object_store import NOT_SHARED, SharedObjects
 from shrinkfx.worker.aoti.patching import replace_attribute
 from shrinkfx.worker.aoti.runtime_object import (
     AS_WRITTEN,
@@ -32,7 +33,6 @@ from shrinkfx.worker.aoti.runtime_object import (
     runtime_object,
     split_wrapper,
 )
-from shrinkfx.worker.aoti.shared_objects import NOT_SHARED, SharedObjects
 from shrinkfx.worker.forkserver.supervise import BUILT
 from shrinkfx.worker.model import Keywords
 from shrinkfx.worker.private_api import build_api, inductor_api

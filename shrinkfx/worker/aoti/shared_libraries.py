@@ -16,8 +16,9 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from shrinkfx.worker.aoti.object_store import key
 from shrinkfx.worker.aoti.patching import replace_attribute
-from shrinkfx.worker.aoti.shared_objects import key, shared_objects
+from shrinkfx.worker.aoti.shared_objects import shared_objects
 from shrinkfx.worker.private_api import build_api
 
 _CACHE_SUFFIX = "-afresh"

@@ -16,8 +16,9 @@ from shrinkfx.protocol.requests import CheckOptions, RunScript, Setup
 from shrinkfx.worker import bare_script
 from shrinkfx.worker.aoti import backend as aoti
 from shrinkfx.worker.aoti.fast_build import fast_build, with_plain_wrapper
+from shrinkfx.worker.aoti.object_store import SharedObjects
+from shrinkfx.worker.aoti.shared_extensions import shared_extensions
 from shrinkfx.worker.aoti.shared_libraries import shared_libraries
-from shrinkfx.worker.aoti.shared_objects import SharedObjects, shared_extensions
 from shrinkfx.worker.cuda_memory import red_zones
 from shrinkfx.worker.forkserver.supervise import Note
 from shrinkfx.worker.interpreter import backend as interpreter
