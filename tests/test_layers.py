@@ -470,7 +470,7 @@ BUDGETS = {
     "system": 580,
     "testing": 370,
     "top": 380,
-    "worker": 18_050,
+    "worker": 18_070,
 }
 """The most code lines of each package. Raising one needs a dated reason in
 ``docs/decisions.md``; lower it when a package has become smaller."""
