@@ -61,7 +61,7 @@ class FakeWorker:
         self.said: list[str] = []
 
     @contextmanager
-    def worker(self, *_: object) -> Iterator[AskWorker]:
+    def worker(self, *_: object, **__: object) -> Iterator[AskWorker]:
         yield self.ask
 
     def ask(self, task: Task) -> Ending:
@@ -315,7 +315,7 @@ def test_message_reports_unknown_outcome_under_torch_compile(
     options = take_graph(graph, fake_worker)
     fake_worker.answer = Unresolved("no GPU")
 
-    def dies(*_: object) -> object:
+    def dies(*_: object, **__: object) -> object:
         assert raised
         raise raised
 
