@@ -177,5 +177,5 @@ def test_invalid_script_is_refused(tmp_path: Path) -> None:
         api.verify(Options(tmp_path / "repro.py"))
     path = script(tmp_path, "check | run | ./still_fails.sh", "")
     for named in (path, tmp_path):  # the folder that it has been written to
-        with pytest.raises(UsageError, match="only its check command"):
+        with pytest.raises(UsageError, match="only its --check command"):
             api.verify(Options(named))
