@@ -16,7 +16,6 @@ from test_damaged_files import good_program
 
 from shrinkfx.check.preflight import require_inputs, require_program
 from shrinkfx.errors import LoadError
-from shrinkfx.worker.loading.archive import read_program
 
 WEIGHT = "model/data/weights/weight_0"
 LARGE = 3 << 20
@@ -90,20 +89,6 @@ def test_ambiguous_archive_is_refused(name: str, tmp_path: Path) -> None:
     for check in (require_program, require_inputs):
         with pytest.raises(LoadError, match=reason):
             check(path)
-
-
-@pytest.mark.skipif(
-    not hasattr(torch._C.PyTorchFileReader, "get_record_size"),
-    reason="torch 2.11 tells names alone; what is read before it refuses such a file",
-)
-def test_worker_compares_the_directories_that_both_readers_see(tmp_path: Path) -> None:
-    path = tmp_path / "model.pt2"
-    path.write_bytes(two_lists(good_program()))
-    with zipfile.ZipFile(path) as seen:
-        assert seen.getinfo(WEIGHT).file_size == 9
-    assert len(torch._C.PyTorchFileReader(str(path)).get_record(WEIGHT[6:])) == LARGE
-    with pytest.raises(LoadError, match="different readers read differently"):
-        read_program(str(path), str(path))
 
 
 def test_archives_written_by_torch_and_zipfile_are_accepted(tmp_path: Path) -> None:
