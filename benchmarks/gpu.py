@@ -45,7 +45,7 @@ from shrinkfx.errors import ShrinkfxError  # noqa: E402
 from shrinkfx.protocol.answers import Ending  # noqa: E402
 from shrinkfx.protocol.choices import Backend, Build  # noqa: E402
 from shrinkfx.protocol.requests import CheckOriginal, FindSpace  # noqa: E402
-from shrinkfx.worker.loading import gpus  # noqa: E402
+from shrinkfx.worker.loading import devices  # noqa: E402
 
 SECONDS = 465.0
 """Less than eight minutes, by what it takes to end and to write."""
@@ -58,7 +58,7 @@ def main() -> None:
     options = _parser().parse_args()
     has_gpu = torch.cuda.is_available()
     if not has_gpu and not options.without_gpu:
-        print(f"{gpus.describe_gpu_count()}: nothing was run, nothing was written.")
+        print(f"{devices.describe_gpu_count()}: nothing was run, nothing was written.")
         print("What needs none: python benchmarks/gpu.py --without-gpu [CASE ...]")
         return
     clock, began = Clock(options.seconds), time.monotonic()
@@ -224,7 +224,7 @@ def _seconds(ending: Ending) -> dict[str, float | str]:
 def machine() -> dict[str, str]:
     about = {"torch": torch.__version__, "Python": platform.python_version()}
     if torch.cuda.is_available():
-        about |= gpus.gpu_properties(0)
+        about |= devices.gpu_properties(0)
         about["CUDA"] = str(torch.version.cuda)
     return {**about, "cores": str(_cores())}
 

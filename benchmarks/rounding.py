@@ -29,7 +29,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "models")]
 
 from architectures import MODELS  # noqa: E402
 
-from shrinkfx.worker.checking.compare import tolerance  # noqa: E402
+from shrinkfx.worker.checking.reference import tolerance  # noqa: E402
 from shrinkfx.worker.eager.intermediates import mark_beyond_rounding, widen  # noqa: E402
 
 HALVES = (torch.bfloat16, torch.float16)

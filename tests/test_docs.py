@@ -14,8 +14,8 @@ import pytest
 from support.printable import is_part_of_a_printable, is_printable
 from test_layers import ALLOWED, WORKER_LAYERS
 
-from shrinkfx.cli.json_lines import EVENT_NAMES
 from shrinkfx.cli.parser import EXIT_CODES, make_parser
+from shrinkfx.cli.task_output import EVENT_NAMES
 from shrinkfx.events import Event
 from shrinkfx.failure.signature import MEANING, UNTIL
 from shrinkfx.intake.capture.choosing import render_program_table as programs

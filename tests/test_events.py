@@ -12,8 +12,8 @@ from typing import Any, get_args
 import pytest
 
 from shrinkfx import api
-from shrinkfx.cli.json_lines import EVENT_NAMES, Json
 from shrinkfx.cli.main import main
+from shrinkfx.cli.task_output import EVENT_NAMES, Json
 from shrinkfx.events import (
     ActivityStarted,
     BaselineFound,

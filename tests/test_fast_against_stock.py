@@ -154,10 +154,10 @@ import torch
 from shrinkfx.protocol.choices import Build
 from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.worker.aoti import backend as aoti
-from shrinkfx.worker.aoti import runtime_object
+from shrinkfx.worker.aoti import fast_build
 
 if sys.argv[2:]:
-    runtime_object.INSTANCES = Path(sys.argv[2])
+    fast_build.INSTANCES = Path(sys.argv[2])
 
 class Model(torch.nn.Module):
     def forward(self, x, y):

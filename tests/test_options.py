@@ -14,10 +14,10 @@ import pytest
 import shrinkfx
 from shrinkfx import api
 from shrinkfx.api import minifying
-from shrinkfx.cli.from_arguments import read_options
 from shrinkfx.cli.parser import list_options as all_options
 from shrinkfx.cli.parser import make_parser
 from shrinkfx.cli.reference import regenerate_tables
+from shrinkfx.cli.task import read_options
 from shrinkfx.errors import UsageError
 from shrinkfx.flags import (
     Option,

@@ -17,8 +17,8 @@ from support.cases import CASES, ROOT, expected_here
 from support.causes import Cause
 
 from repros.expected import arguments, fails_with, preloading, read_expected
-from shrinkfx.cli.from_arguments import read_options
 from shrinkfx.cli.parser import make_parser
+from shrinkfx.cli.task import read_options
 from shrinkfx.events import ignore_event
 from shrinkfx.failure.signature import UNTIL, Signature, is_until_target
 from shrinkfx.run.pipeline import blame

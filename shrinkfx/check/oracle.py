@@ -18,7 +18,7 @@ from shrinkfx.failure.verdict import Observation, Oracle, Outcome, Verdict, judg
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.protocol.answers import Ending, Stopped
 from shrinkfx.protocol.choices import Build, Guard, Step, Weights
-from shrinkfx.protocol.fields import with_fields_of
+from shrinkfx.protocol.record import with_fields_of
 from shrinkfx.protocol.requests import (
     CheckCandidate,
     CheckOptions,

@@ -16,7 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import shrinkfx
-from shrinkfx.check.client.commands import find_tlparse, run_command
+from shrinkfx.check.client.orphans import find_tlparse, run_command
 from shrinkfx.check.client.server import GUARDED_WORKER, WORKER, Server
 from shrinkfx.check.oracle import CheckClient, Limits, Meter
 from shrinkfx.check.preflight import find_compiler

@@ -10,7 +10,7 @@ from platform import python_version
 from packaging.version import Version
 
 from shrinkfx.environments import folders
-from shrinkfx.environments.installers import OLDEST, Installer, find_installer
+from shrinkfx.environments.folders import OLDEST, Installer, find_installer
 from shrinkfx.environments.versions import Fails, bisect, most_runs, order, public
 from shrinkfx.errors import InstallError, UsageError
 from shrinkfx.events import ActivityStarted, Listener, NoteAdded

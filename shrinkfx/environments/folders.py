@@ -1,24 +1,30 @@
-"""Find, make and remove environments in a folder of the user's cache.
-
-A venv cannot be moved, because its files contain their paths. So each environment is
-made in its final place, and counts as complete once a marker file exists next to it.
-"""
+"""Environments on disk: their folders, and how packages are installed in them."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
+import re
 import shutil
+import subprocess
 import sys
 import time
-from collections.abc import Callable
+import tomllib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib.machinery import PathFinder
 from pathlib import Path
 
-from shrinkfx.check.client.orphans import clear_orphans
-from shrinkfx.environments.installers import Installer
+from shrinkfx.check.client.orphans import clear_orphans, run_command
+from shrinkfx.environments.versions import order, public
 from shrinkfx.errors import InstallError, UsageError
 from shrinkfx.system import user_cache
 from shrinkfx.system.folder_lock import is_folder_locked, lock_folder
+
+# A venv cannot be moved, because its files contain their paths. So each environment
+# is made in its final place, and counts as complete once a marker file exists next to
+# it.
 
 _MARKER, _VENV = "complete", "venv"
 
@@ -132,3 +138,210 @@ def _remove_if_empty(place: Path) -> None:
 
 def _place(version: str) -> Path:
     return home() / f"torch-{version}-{sys.implementation.cache_tag}"
+
+
+OLDEST = "2.6.0"
+"""The first release in which AOTInductor compiles a program as a repro does it."""
+
+_WHEELS = ("--only-binary", ":all:")
+"""Use wheels only: a build runs code of each package, and may need a compiler."""
+
+_QUERY_S, _INSTALL_S = 300.0, 3600.0
+"""Time limits: for a query of the index, and for an installation of gigabytes."""
+
+
+@dataclass(frozen=True)
+class Uv:
+    """Install with uv, whose cache several environments share."""
+
+    path: str
+    name: str = "uv"
+
+    def versions(self, python: str = "") -> list[str]:
+        """List the versions of PyTorch from ``OLDEST`` on that the index has.
+
+        Args:
+            python: a version of Python such as ``3.12``; '' for this interpreter's.
+
+        Returns:
+            Releases with a wheel for that Python, the oldest first.
+
+        Raises:
+            InstallError: the index cannot be read.
+        """
+        # uv has no command that lists versions. Each call returns the newest version
+        # below the previous one.
+        options = ("--python-version", python) if python else ()
+        newest_first: list[str] = []
+        while True:
+            bound = f",<{newest_first[-1]}" if newest_first else ""
+            done = self._resolve(f"torch>={OLDEST}{bound}\n", "--no-deps", *options)
+            if done.returncode == _NO_SOLUTION and (newest_first or python):
+                return newest_first[::-1]
+            _require_success(self, "the package index", done)
+            newest_first.append(public(done.stdout.strip().removeprefix("torch==")))
+
+    def download_bytes(self, version: str) -> int | None:
+        """Return the download size of a version; None if the index has no sizes."""
+        wanted = "\n".join(_packages(version))
+        done = self._resolve(wanted, "--format", "pylock.toml")
+        _require_success(self, f"torch {version}", done)
+        packages = tomllib.loads(done.stdout)["packages"]
+        sizes = [file.get("size") for each in packages for file in each["wheels"]]
+        return None if None in sizes else sum(sizes)
+
+    def install(self, version: str, folder: Path, temporary: Path) -> None:
+        """Make an environment in a folder that does not exist yet.
+
+        Args:
+            temporary: folder of temporary files, which the caller removes.
+
+        Raises:
+            InstallError: the installation fails; a part of it may remain.
+        """
+        make = ("venv", "--quiet", "--no-project", "--python", sys.executable)
+        fill = ("pip", "install", "--quiet", "--python", str(_python(folder)), *_WHEELS)
+        for words in ((*make, str(folder)), (*fill, *_packages(version))):
+            completed = run([self.path, *words], _INSTALL_S, temporary=temporary)
+            _require_success(self, f"torch {version}", completed)
+
+    def _resolve(self, wanted: str, *options: str) -> subprocess.CompletedProcess[str]:
+        command = [self.path, "pip", "compile", "-", "--quiet", "--no-header"]
+        command += ["--no-annotate", *_WHEELS, "--python", sys.executable]
+        return run([*command, *options], _QUERY_S, wanted)
+
+
+_NO_SOLUTION = 1
+"""Exit status of uv if no version matches. Another status is a failure to look."""
+
+
+@dataclass(frozen=True)
+class Pip:
+    """Install with the pip of this interpreter, into a venv without pip."""
+
+    name: str = "pip"
+
+    def versions(self, python: str = "") -> list[str]:
+        """List the versions of PyTorch, as ``Uv.versions`` does."""
+        options = ("--python-version", python) if python else ()
+        arguments = ("index", "versions", "torch", *_WHEELS, *options)
+        completed = self._pip(_QUERY_S, *arguments, "--json")
+        if "no such option" in completed.stderr:  # before pip 25.1
+            completed = self._pip(_QUERY_S, *arguments)
+        if completed.returncode and python:
+            return []
+        _require_success(self, "the package index", completed)
+        released = {public(version) for version in _read_versions(completed.stdout)}
+        return sorted((v for v in released if order(v) >= order(OLDEST)), key=order)
+
+    def download_bytes(self, version: str) -> int | None:
+        """Return None, because pip does not know sizes before it downloads.
+
+        The dry run of pip 23.2 and of pip 26.3 downloaded 2.7 GB for torch 2.12.1.
+        """
+        return None
+
+    def install(self, version: str, folder: Path, temporary: Path) -> None:
+        """Make an environment, as ``Uv.install`` does."""
+        make = [sys.executable, "-m", "venv", "--without-pip", str(folder)]
+        _require_success(self, f"torch {version}", run(make, _INSTALL_S))
+        into = ("--python", str(_python(folder)), "install", *_WHEELS)
+        words = (*into, *_packages(version))
+        completed = self._pip(_INSTALL_S, *words, temporary=temporary)
+        _require_success(self, f"torch {version}", completed)
+
+    def _pip(
+        self, limit_s: float, *words: str, temporary: Path | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        pip = (sys.executable, "-m", "pip", "--no-input", "--disable-pip-version-check")
+        return run([*pip, *words], limit_s, temporary=temporary)
+
+
+Installer = Uv | Pip
+
+
+def find_installer() -> Installer:
+    """Choose uv if it is on PATH, else pip.
+
+    Raises:
+        InstallError: neither is installed.
+    """
+    if (uv := shutil.which("uv")) is not None:
+        return Uv(uv)
+    # Not importlib.util.find_spec: setuptools has an import hook for pip, which warns
+    # if distutils has been imported.
+    if PathFinder.find_spec("pip") is not None:
+        return Pip()
+    reason = "this Python has no pip, and uv is not on PATH"
+    advice = "install uv, or install pip with: python -m ensurepip"
+    raise InstallError(sys.executable, reason, advice)
+
+
+def _read_versions(text: str) -> list[str]:
+    """Parse the output of ``pip index versions``: JSON, or a line of text."""
+    if text.startswith("{"):
+        return [str(version) for version in json.loads(text)["versions"]]
+    match = re.search(r"^Available versions: (.*)$", text, re.MULTILINE)
+    return match[1].split(", ") if match else []
+
+
+def _packages(version: str) -> tuple[str, ...]:
+    """List the packages that a repro needs.
+
+    setuptools is among them, because AOTInductor imports it in some versions of PyTorch
+    that do not require it (2.6, 2.9 and 2.10 with Python 3.11).
+    """
+    return f"torch=={version}", "numpy", "setuptools"
+
+
+def _python(folder: Path) -> Path:
+    return folder / "bin" / "python"
+
+
+def run(
+    command: Sequence[str],
+    limit_s: float,
+    text: str = "",
+    temporary: Path | None = None,
+) -> subprocess.CompletedProcess[str]:
+    """Run a command of an installer.
+
+    Args:
+        text: the standard input.
+        temporary: folder of temporary files; None for the usual one.
+
+    Raises:
+        InstallError: the command did not end in time.
+    """
+    # Packages on PYTHONPATH would count as installed in the environment.
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    if temporary is not None:
+        env["TMPDIR"] = str(temporary)
+    try:
+        return run_command(command, limit_s, text, env)
+    except subprocess.TimeoutExpired as error:
+        reason = f"it did not end within {limit_s:.0f} s"
+        raise InstallError(Path(command[0]).name, reason, _ADVICE) from error
+
+
+def _require_success(
+    installer: Installer, package: str, completed: subprocess.CompletedProcess[str]
+) -> None:
+    if completed.returncode:
+        rows = [row.strip() for row in completed.stderr.splitlines() if row.strip()]
+        # uv breaks its sentences into lines. pip's last line is about the package, even
+        # if pip has found no server.
+        message = " ".join(rows if isinstance(installer, Uv) else rows[-1:])
+        broken = _NO_CONNECTION.search(completed.stderr)
+        if broken and "No matching distribution" in message:
+            message = f"no connection: {broken[1]}"
+        message = message or f"exit status {completed.returncode}"
+        raise InstallError(package, f"{installer.name} failed: {message}", _ADVICE)
+
+
+_NO_CONNECTION = re.compile(r"WARNING: Retrying .*? after connection broken by '(.*)':")
+
+_ADVICE = (
+    "check the network and the configured package index, or pass the interpreter of an "
+    "existing environment with --across"
+)

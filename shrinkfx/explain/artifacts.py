@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from shrinkfx.check.client.commands import find_tlparse, run_command
+from shrinkfx.check.client.orphans import find_tlparse, run_command
 from shrinkfx.explain.chain import read_compiled_view
 from shrinkfx.explain.compiled_view import CompiledView
 from shrinkfx.explain.reduced_program import ReducedProgram, list_operators

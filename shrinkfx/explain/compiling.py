@@ -16,8 +16,14 @@ from shrinkfx.explain.reduced_program import (
     find_last_operators,
     select_operators,
 )
-from shrinkfx.failure.blame import Evidence, group_ties, rank_suspects
-from shrinkfx.failure.launches import ended_inside_launch, find_reached_launch, is_call
+from shrinkfx.failure.blame import (
+    Evidence,
+    ended_inside_launch,
+    find_reached_launch,
+    group_ties,
+    is_call,
+    rank_suspects,
+)
 from shrinkfx.failure.readers.compilers import (
     Complaint,
     parse_gcc_error,

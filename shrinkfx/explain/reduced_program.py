@@ -21,7 +21,7 @@ from shrinkfx.program.listing.rewrites import ancestors
 from shrinkfx.program.skeleton import reached
 from shrinkfx.protocol.answers import Ending, Settings
 from shrinkfx.protocol.choices import Build, CandidateForm, InductorOptions
-from shrinkfx.protocol.fields import with_fields_of
+from shrinkfx.protocol.record import with_fields_of
 from shrinkfx.protocol.requests import CheckCandidate, CheckOptions, ReadSettings
 
 _MISSED = 0.05

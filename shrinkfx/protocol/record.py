@@ -6,7 +6,7 @@ They are never pickled, so reading an answer executes nothing from a model file.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from pathlib import Path
@@ -14,6 +14,8 @@ from types import NoneType, UnionType
 from typing import (
     Any,
     ClassVar,
+    Concatenate,
+    ParamSpec,
     Self,
     TypeVar,
     Union,
@@ -179,3 +181,14 @@ def _printable_value(value: object) -> object:
     if isinstance(value, list):  # a list of strings, at most; nested objects are done
         return [printable(text) if isinstance(text, str) else text for text in value]
     return value
+
+
+Fields = ParamSpec("Fields")
+Result = TypeVar("Result")
+
+
+def with_fields_of(
+    record: Callable[Fields, object],
+) -> Callable[[Callable[..., Result]], Callable[Concatenate[Any, Fields], Result]]:
+    """Give a method the parameters of a record, so that mypy finds a misspelt one."""
+    return lambda method: method

@@ -25,7 +25,7 @@ from shrinkfx.journal.journal import Journal
 from shrinkfx.options.options import Options
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.protocol.choices import Backend, Build, InductorOptions
-from shrinkfx.protocol.fields import with_fields_of
+from shrinkfx.protocol.record import with_fields_of
 from shrinkfx.protocol.requests import HASH_SEED, CheckOptions
 from shrinkfx.report.caveats import OtherCauses
 from shrinkfx.report.record import ProgramSize

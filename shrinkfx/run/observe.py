@@ -18,7 +18,6 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from shrinkfx.check.baseline.guarded_in_one import find_guarded_baseline
 from shrinkfx.check.baseline.missing_state import (
     add_missing_state_advice,
     require_failure,
@@ -39,6 +38,7 @@ from shrinkfx.check.baseline.with_guard_pages import (
     ON_CPU,
     ON_GPU,
     Guarding,
+    find_guarded_baseline,
     find_guarding,
     sanitizer_settings,
 )

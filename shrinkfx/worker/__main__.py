@@ -126,10 +126,10 @@ def _configure_fork(names: Sequence[str], task: ForkServer) -> None:
     """
     from shrinkfx.worker.aoti import backend as aoti
     from shrinkfx.worker.disk_space import divide_free_space
-    from shrinkfx.worker.loading import gpus
+    from shrinkfx.worker.loading import devices
 
     if names:
-        gpus.show_one_gpu(names[task.gpu])
+        devices.show_one_gpu(names[task.gpu])
 
     os.environ.update(aoti.temporary_folder_variables(Path(task.directory)))
     tempfile.tempdir = None

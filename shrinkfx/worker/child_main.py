@@ -137,7 +137,7 @@ def _work_of_command(task: RunCommand) -> Work:
 
     def work(note: Note, folder: Path) -> NoReturn:
         from shrinkfx.worker.aoti import backend as aoti
-        from shrinkfx.worker.loading import gpus
+        from shrinkfx.worker.loading import devices
 
         os.chdir(task.cwd)
         note("run")
@@ -145,7 +145,7 @@ def _work_of_command(task: RunCommand) -> Work:
         user_path = os.environ.pop("PYTHONPATH", "").partition(os.pathsep)[2]
         for name in bare_script.SERVER_VARIABLES:
             os.environ.pop(name, None)
-        gpus.restore_gpus()
+        devices.restore_gpus()
         if user_path:
             os.environ["PYTHONPATH"] = user_path
         # A command that is killed leaves its temporary files.

@@ -25,7 +25,7 @@ from shrinkfx.worker.forkserver import last_words
 from shrinkfx.worker.forkserver.serve import used_cpu_s
 from shrinkfx.worker.forkserver.supervise import restore_sigchld
 from shrinkfx.worker.interpreter import backend as interpreter
-from shrinkfx.worker.loading import gpus
+from shrinkfx.worker.loading import devices
 from shrinkfx.worker.loading.devices import (
     choose_backend,
     is_for_cuda,
@@ -37,8 +37,7 @@ from shrinkfx.worker.loading.import_advice import (
     require_triton,
     summarize_error,
 )
-from shrinkfx.worker.loading.limits import limit_cpu_time
-from shrinkfx.worker.loading.load import load, preload
+from shrinkfx.worker.loading.load import limit_cpu_time, load, preload
 from shrinkfx.worker.model import Program
 from shrinkfx.worker.preloads.files_used import FileRecorder
 from shrinkfx.worker.private_api import FOR_CUDA_WITHOUT_GPU, NEEDED, OPTIONAL
@@ -65,7 +64,7 @@ def start(setup: Setup, threads: int) -> tuple[AnyWorker, Ready]:
     uninstalled = recorder.collect_files()
     restore_sigchld()  # compilers that were asked for their version and flags
     if setup.gpus and (setup.model is None or is_for_cuda(setup)):
-        setup = replace(setup, gpus=gpus.select_gpus(setup.gpus))
+        setup = replace(setup, gpus=devices.select_gpus(setup.gpus))
     setup = replace(setup, backend=choose_backend(setup))
     worker = Worker(setup, threads)
     limit_folder_size(Path(setup.directory), setup.max_disk_bytes)
@@ -81,7 +80,7 @@ def start(setup: Setup, threads: int) -> tuple[AnyWorker, Ready]:
     last_words.log_thread_exceptions()
     ignored: list[str] = []
     if not is_on_gpu(setup) and (setup.model or for_cuda):
-        gpus.hide()
+        devices.hide()
     if setup.backend == Backend.INTERPRETER:
         interpreter.warm_up()
         ignored = interpreter.list_overridden_options(setup.inductor)
@@ -96,8 +95,8 @@ def start(setup: Setup, threads: int) -> tuple[AnyWorker, Ready]:
         versions |= {**cuda, "triton": _version("triton")}
         if setup.backend == Backend.AOTI:
             index = wanted_gpu(setup)
-            known = gpus.gpu_properties(index)
-            versions, gpu = versions | known, gpus.describe_gpu(index, known)
+            known = devices.gpu_properties(index)
+            versions, gpu = versions | known, devices.describe_gpu(index, known)
     versions |= {
         "g++": aoti.compiler_version(),
         "on": f"{platform.system()} {platform.machine()}",

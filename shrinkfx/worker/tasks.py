@@ -93,15 +93,15 @@ from shrinkfx.worker.graph.describe import (
 from shrinkfx.worker.graph.rebuild import CannotRebuild, RebuiltCandidate
 from shrinkfx.worker.intake.tables import own_entries
 from shrinkfx.worker.listing.fit import fit_rewrites
-from shrinkfx.worker.loading import gpus
+from shrinkfx.worker.loading import devices
 from shrinkfx.worker.loading.import_advice import (
     PTXAS_FROM,
     ptxas_version,
     summarize_error,
     triton_version,
 )
-from shrinkfx.worker.operators.arguments import custom_operators
 from shrinkfx.worker.operators.examine import examine, examine_runs
+from shrinkfx.worker.operators.repeated_call import custom_operators
 from shrinkfx.worker.preloads.alone import register
 from shrinkfx.worker.printing.module import Unprintable
 from shrinkfx.worker.private_api import FEATURES
@@ -462,14 +462,15 @@ def _ptxas(triton: Row) -> Row:
 
 def _gpu() -> Row:
     if torch.cuda.is_available():
-        return Row("GPU", Status.WORKS, gpus.describe_gpu(0, gpus.gpu_properties(0)))
+        gpu = devices.describe_gpu(0, devices.gpu_properties(0))
+        return Row("GPU", Status.WORKS, gpu)
     cuda = torch.version.cuda
     built = f"torch is built for CUDA {cuda}" if cuda else "torch is built without CUDA"
     smi = shutil.which("nvidia-smi") or "not on the PATH"
     return Row(
         "GPU",
         Status.MISSING,
-        f"{gpus.describe_gpu_count()}; {built}; nvidia-smi: {smi}",
+        f"{devices.describe_gpu_count()}; {built}; nvidia-smi: {smi}",
         "CUDA programs are checked on Triton's interpreter, which detects no races "
         "and runs no kernels of libraries.",
         "Run shrinkfx on a machine with an NVIDIA GPU and its driver"

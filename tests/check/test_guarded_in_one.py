@@ -10,10 +10,9 @@ from test_baseline import CRASHES, PASSES, compiler
 from test_guarding import EAGER_FAULTS, FAULT, WRONG
 from test_in_one import TRACES, WHOLE, Worker
 
-from shrinkfx.check.baseline.guarded_in_one import find_guarded_baseline
 from shrinkfx.check.baseline.stock import Baseline
 from shrinkfx.check.baseline.whole_candidate import WholeCandidate
-from shrinkfx.check.baseline.with_guard_pages import Guarding
+from shrinkfx.check.baseline.with_guard_pages import Guarding, find_guarded_baseline
 from shrinkfx.check.oracle import ENOUGH
 from shrinkfx.failure.signature import MEMORY_FAULT, Kind
 from shrinkfx.protocol.answers import Ending

@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 from support.doubles import request_of
 
-from shrinkfx.check.client.fork import Fork
 from shrinkfx.check.client.restarting import RestartingServer
 from shrinkfx.check.oracle import CheckClient, Limits
 from shrinkfx.check.worker_slots import (
+    Fork,
     ForkPool,
     ForkQuery,
     ForkSlots,
@@ -320,7 +320,7 @@ def test_closing_forks_ends_running_queries(
 
 PARENT = """
 import sys
-from shrinkfx.check.client.fork import Fork
+from shrinkfx.check.worker_slots import Fork
 from shrinkfx.check.client.server import Server
 from shrinkfx.protocol.requests import CheckOptions, Request
 from shrinkfx.protocol.requests import CheckOriginal

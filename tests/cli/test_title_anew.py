@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from shrinkfx import api
-from shrinkfx.cli.from_arguments import refuse_with_task
 from shrinkfx.cli.parser import make_parser
+from shrinkfx.cli.task import refuse_with_task
 from shrinkfx.errors import UsageError
 from shrinkfx.options.options import Options
 from shrinkfx.run import explaining, folder

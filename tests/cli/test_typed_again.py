@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from shrinkfx.cli.from_arguments import read_options
 from shrinkfx.cli.parser import make_parser
+from shrinkfx.cli.task import read_options
 from shrinkfx.options.options import Options, format_command
 
 ASKED: list[dict[str, Any]] = [

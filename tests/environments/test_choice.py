@@ -10,7 +10,7 @@ from support.wheels import VERSIONS
 
 from shrinkfx.environments import folders
 from shrinkfx.environments.choice import Choice, choose, refuse
-from shrinkfx.environments.installers import Pip
+from shrinkfx.environments.folders import Pip
 from shrinkfx.errors import InstallError, UsageError
 from shrinkfx.events import Event, ignore_event
 

@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 
 from shrinkfx.environments import folders
-from shrinkfx.environments.folders import find, home, make, remove_unusable
-from shrinkfx.environments.installers import Pip
+from shrinkfx.environments.folders import Pip, find, home, make, remove_unusable
 from shrinkfx.errors import InstallError, UsageError
 from shrinkfx.system.folder_lock import lock_folder
 
@@ -32,8 +31,9 @@ Waiting = Callable[[Callable[[], object]], None]
 SLOW = """
 import sys, time
 from pathlib import Path
-from shrinkfx.environments import folders, installers
-from shrinkfx.environments.installers import Pip, run
+from shrinkfx.environments import folders
+from shrinkfx.environments import folders
+from shrinkfx.environments.folders import Pip, run
 
 class Slow(Pip):
     def install(self, version, folder, temporary):

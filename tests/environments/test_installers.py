@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from support.wheels import ANY, VERSIONS, served
 
-from shrinkfx.environments import installers
-from shrinkfx.environments.installers import find_installer, run
+from shrinkfx.environments import folders
+from shrinkfx.environments.folders import find_installer, run
 from shrinkfx.errors import InstallError
 
 pytestmark = [pytest.mark.processes, pytest.mark.usefixtures("index")]
@@ -136,5 +136,5 @@ def test_ctrl_c_kills_a_command_and_its_descendants(
 
 def test_output_of_pip_without_json_is_parsed() -> None:
     text = "torch (2.15.0)\nAvailable versions: 2.15.0, 2.13.0+cpu\n  LATEST: 2.15.0\n"
-    assert installers._read_versions(text) == ["2.15.0", "2.13.0+cpu"]
-    assert installers._read_versions('{"versions": ["2.15.0"]}') == ["2.15.0"]
+    assert folders._read_versions(text) == ["2.15.0", "2.13.0+cpu"]
+    assert folders._read_versions('{"versions": ["2.15.0"]}') == ["2.15.0"]

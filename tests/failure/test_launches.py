@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shrinkfx.failure.launches import ended_inside_launch, find_reached_launch, is_call
+from shrinkfx.failure.blame import ended_inside_launch, find_reached_launch, is_call
 
 KERNELS = ["cpp_0", "aoti_torch_cpu__embedding_bag", "cpp_1"]
 CALL = "at::_ops::_embedding_bag::call"

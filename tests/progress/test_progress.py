@@ -18,7 +18,7 @@ import time
 import pytest
 from support.terminals import read_to_the_end
 
-from shrinkfx.cli.json_lines import Json
+from shrinkfx.cli.task_output import Json
 from shrinkfx.errors import UsageError
 from shrinkfx.events import (
     ActivityStarted,

@@ -17,7 +17,7 @@ from support.wheels import (
 )
 
 from shrinkfx.cli.main import main
-from shrinkfx.environments import folders, installers
+from shrinkfx.environments import folders
 from shrinkfx.errors import InstallError
 from shrinkfx.run.verify import InterpreterResult, by_version
 
@@ -71,16 +71,16 @@ def cannot_install(
     monkeypatch: pytest.MonkeyPatch, refused: str, error: BaseException
 ) -> None:
     """Have pip raise an error when it installs one version."""
-    install = installers.Pip.install
+    install = folders.Pip.install
 
     def raise_once(
-        pip: installers.Pip, version: str, folder: Path, temporary: Path
+        pip: folders.Pip, version: str, folder: Path, temporary: Path
     ) -> None:
         if version == refused:
             raise error
         install(pip, version, folder, temporary)
 
-    monkeypatch.setattr(installers.Pip, "install", raise_once)
+    monkeypatch.setattr(folders.Pip, "install", raise_once)
 
 
 @pytest.mark.torch

@@ -29,7 +29,7 @@ from shrinkfx.search.reducer import Reducer
 from shrinkfx.search.strategy import choose
 from shrinkfx.strategies.bypass_inside import BypassInside
 from shrinkfx.testing import PLANTED
-from shrinkfx.worker.checking.compare import count_unstable_outputs
+from shrinkfx.worker.checking.reference import count_unstable_outputs
 from shrinkfx.worker.eager.intermediates import (
     SEED,
     EagerValues,

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from shrinkfx.protocol.answers import Difference
 from shrinkfx.protocol.requests import CheckOptions
-from shrinkfx.worker.checking.compare import (
+from shrinkfx.worker.checking.reference import (
     DEFAULT_TOLERANCES,
     Closeness,
     compare,

@@ -17,9 +17,9 @@ from torch.export import ExportedProgram, export
 
 from shrinkfx.protocol.choices import MANY_BYTES, Weights
 from shrinkfx.protocol.requests import CheckOptions, Setup
+from shrinkfx.worker.aoti import backend
 from shrinkfx.worker.aoti import backend as aoti
-from shrinkfx.worker.aoti import constants
-from shrinkfx.worker.aoti.constants import CannotKeepWeightsApart
+from shrinkfx.worker.aoti.backend import CannotKeepWeightsApart
 from shrinkfx.worker.checking.check import check
 from shrinkfx.worker.graph.rebuild import RebuiltCandidate
 from shrinkfx.worker.model import Inputs
@@ -67,7 +67,7 @@ def test_constants_are_passed_in_one_block_in_runtime_layout() -> None:
         "odd": torch.tensor([True]),
     }
     loader = Loader()
-    constants.hand_over(loader, given)
+    backend.hand_over(loader, given)
     for name, value in given.items():
         laid = loader.tensors[name]
         assert torch.equal(laid, value)
@@ -88,8 +88,8 @@ def test_padding_between_constants_is_zero_as_in_a_package(
     """A kernel that reads past the end of a weight reads it."""
     rest = ctypes.create_string_buffer(b"\xff" * 192, 192)
     heap = SimpleNamespace(malloc=lambda size: ctypes.addressof(rest))
-    monkeypatch.setattr(constants, "_LIBC", heap)
-    constants.hand_over(Loader(), {"a": torch.ones(3), "b": torch.ones(17)})
+    monkeypatch.setattr(backend, "_LIBC", heap)
+    backend.hand_over(Loader(), {"a": torch.ones(3), "b": torch.ones(17)})
     assert rest.raw[12:64] == bytes(52)
     assert rest.raw[64 + 68 :] == bytes(60)
 
@@ -98,8 +98,8 @@ def test_negative_zero_is_saved_as_a_different_constant(tmp_path: Path) -> None:
     program = exported()
     program.state_dict["count"].zero_()
     compiled = {"count": torch.zeros(6).neg()}
-    constants.save(compiled, program, tmp_path / "weights")
-    found = constants.read(program, tmp_path / "weights")["count"]
+    backend.save(compiled, program, tmp_path / "weights")
+    found = backend.read(program, tmp_path / "weights")["count"]
     assert found.signbit().all()
 
 
@@ -111,8 +111,8 @@ def test_saved_constants_are_read_back_sharing_program_weights(tmp_path: Path) -
         "count": program.state_dict["count"].clone(),  # as AOTInductor does
         "made": torch.full((2,), 7.0),
     }
-    constants.save(compiled, program, tmp_path / "weights")
-    found = constants.read(program, tmp_path / "weights")
+    backend.save(compiled, program, tmp_path / "weights")
+    found = backend.read(program, tmp_path / "weights")
     assert list(found) == list(compiled)
     assert all(torch.equal(found[name], compiled[name]) for name in compiled)
     assert found["weight"].data_ptr() == weight.data_ptr()
@@ -136,7 +136,7 @@ ROWS = MANY_BYTES // (6 * 4) + 1
 def test_large_weights_are_left_out_unless_options_place_them(
     rows: int, options: dict[str, bool], worth: bool
 ) -> None:
-    assert constants.can_leave_weights_out(exported(rows), options) is worth
+    assert backend.can_leave_weights_out(exported(rows), options) is worth
 
 
 def test_constants_of_a_compilation_are_collected(
@@ -155,7 +155,7 @@ def test_constants_of_a_compilation_are_collected(
             return arguments
 
     monkeypatch.setattr(codecache, "AotCodeCompiler", Compiler)
-    with constants.collect_constants() as found:
+    with backend.collect_constants() as found:
         stands: Any = codecache.AotCodeCompiler
         assert stands.compile(graph, "wrapper", "kernel") == ("wrapper", "kernel")
     assert list(found) == ["a"]
@@ -165,9 +165,9 @@ def test_constants_of_a_compilation_are_collected(
 
 
 def test_constants_that_are_not_plain_cpu_tensors_are_refused() -> None:
-    constants.require_plain({"a": torch.ones(2)})
+    backend.require_plain({"a": torch.ones(2)})
     with pytest.raises(CannotKeepWeightsApart, match="b is no plain tensor on the CPU"):
-        constants.require_plain({"a": torch.ones(2), "b": torch.ones(2).to_sparse()})
+        backend.require_plain({"a": torch.ones(2), "b": torch.ones(2).to_sparse()})
 
 
 def test_package_that_refuses_weights_is_rebuilt_with_weights_inside(
@@ -204,11 +204,11 @@ from torch import nn
 from shrinkfx.protocol.choices import Build, Weights
 from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.worker.aoti import backend as aoti
-from shrinkfx.worker.aoti import constants
+from shrinkfx.worker.aoti import backend
 from shrinkfx.worker.eager.intermediates import run_eager
 from shrinkfx.worker.model import Inputs
 
-constants.MANY_BYTES = 1
+backend.MANY_BYTES = 1
 
 class Model(nn.Module):
     def __init__(self):

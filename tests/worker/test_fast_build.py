@@ -16,8 +16,8 @@ from torch._inductor.exc import CppCompileError
 from shrinkfx.protocol.answers import Built
 from shrinkfx.protocol.choices import Build, Step
 from shrinkfx.worker import build_cache
-from shrinkfx.worker.aoti import runtime_object
-from shrinkfx.worker.aoti.fast_build import StepPassed, fast_build
+from shrinkfx.worker.aoti import fast_build
+from shrinkfx.worker.aoti.fast_build import StepPassed
 from shrinkfx.worker.aoti.object_store import NOT_SHARED, SharedObjects
 
 INTERFACE = """\
@@ -68,7 +68,7 @@ def _cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     for name, text in {"INTERFACE": INTERFACE, "INSTANCES": INSTANCES}.items():
         path = tmp_path / name
         path.write_text(text)
-        monkeypatch.setattr(runtime_object, name, path)
+        monkeypatch.setattr(fast_build, name, path)
     cache = tmp_path / "cache"
     monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
     return cache
@@ -94,7 +94,7 @@ class Library:
         self, only: Step | None = None, shared: SharedObjects = NOT_SHARED
     ) -> Built:
         """Build as ``AotCodeCompiler`` does; say what was written down of it."""
-        with fast_build(self.folder, only, shared):
+        with fast_build.fast_build(self.folder, only, shared):
             objects = [self.builder(name) for name in self._texts]
             for builder in objects:
                 builder.build()
@@ -172,12 +172,12 @@ def test_shared_object_that_does_not_link_is_rebuilt(
 def test_extern_templates_do_not_change_the_object_symbols(tmp_path: Path) -> None:
     """g++ is to be spared the work, and to emit and to need what it would."""
     includes, use = "#include <regex>\n#include <string>\n", MATCHES
-    texts = {"with": includes + runtime_object.INSTANTIATED_ELSEWHERE, "no": includes}
+    texts = {"with": includes + fast_build.INSTANTIATED_ELSEWHERE, "no": includes}
     symbols = []
     for name, text in texts.items():
         source, made = tmp_path / f"{name}.cpp", tmp_path / f"{name}.o"
         source.write_text(text + use)
-        flags = ["-std=c++20", "-O0", "-fPIC", "-c", *runtime_object.NO_TEMPLATES]
+        flags = ["-std=c++20", "-O0", "-fPIC", "-c", *fast_build.NO_TEMPLATES]
         subprocess.run(["g++", *flags, source, "-o", made], check=True)
         listed = subprocess.run(
             ["nm", "--format=just-symbols", made],
@@ -254,7 +254,7 @@ def test_unknown_wrapper_falls_back_to_the_stock_build(
 def test_runtime_object_that_does_not_compile_is_a_fallback(
     tmp_path: Path, cache: Path
 ) -> None:
-    runtime_object.INSTANCES.write_text(NOT_CPP)
+    fast_build.INSTANCES.write_text(NOT_CPP)
     library = Library(tmp_path / "library")
     report = library.build()
     assert "does not compile" in report.fallback
@@ -321,7 +321,7 @@ def test_wrapper_of_a_failing_kernel_is_parsed_without_templates(
     read = [line for line in asked.read_text().splitlines() if "-fsyntax-only" in line]
     assert ".kernel.cpp" in read[0]
     assert ".own.cpp" in read[1]
-    assert read[1].split()[-3:] == [*runtime_object.NO_TEMPLATES, "-fsyntax-only"]
+    assert read[1].split()[-3:] == [*fast_build.NO_TEMPLATES, "-fsyntax-only"]
     assert len(read) == 2
 
 
@@ -399,7 +399,7 @@ def test_concurrent_processes_build_one_runtime_object(
 
     def make(folder: Path) -> Path:
         text = INCLUDES + INTERFACE
-        return runtime_object.runtime_object(command, text, folder, home).path
+        return fast_build.runtime_object(command, text, folder, home).path
 
     with ThreadPoolExecutor() as pool:  # each locks for itself, as processes do
         paths = list(pool.map(make, folders))

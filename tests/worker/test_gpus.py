@@ -13,7 +13,7 @@ import torch
 from shrinkfx.check.client.server import Server
 from shrinkfx.errors import LoadError
 from shrinkfx.protocol.requests import Describe, ForkServer, Request, RunCommand
-from shrinkfx.worker.loading.gpus import (
+from shrinkfx.worker.loading.devices import (
     VISIBLE,
     describe_gpu,
     gpu_properties,
@@ -96,7 +96,7 @@ def test_server_sees_its_first_gpu_and_each_fork_its_own(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     # What settles in a fork is the worker's: it takes the name that it is told.
-    from shrinkfx.worker.loading import gpus
+    from shrinkfx.worker.loading import devices
 
     counted(monkeypatch, 4)
     monkeypatch.setenv(VISIBLE, "4,5,6,7")
@@ -104,7 +104,7 @@ def test_server_sees_its_first_gpu_and_each_fork_its_own(
     assert names == ("6", "4")
     assert os.environ[VISIBLE] == "6"
     task = ForkServer(str(tmp_path), "mark:1", servers=2, gpu=1)
-    gpus.show_one_gpu(names[task.gpu])
+    devices.show_one_gpu(names[task.gpu])
     assert os.environ[VISIBLE] == "4"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shrinkfx.worker.interpreter.emulation.grids import MAX_PROGRAMS, choose_programs
+from shrinkfx.worker.interpreter.launch import MAX_PROGRAMS, choose_programs
 
 
 def test_small_grid_is_run_completely() -> None:

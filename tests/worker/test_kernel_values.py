@@ -14,7 +14,7 @@ from torch._inductor.virtualized import V
 from torch.export import ExportedProgram
 
 from shrinkfx.protocol.kernel_values import KernelValues
-from shrinkfx.worker.checking.compare import DEFAULT_TOLERANCES
+from shrinkfx.worker.checking.reference import DEFAULT_TOLERANCES
 from shrinkfx.worker.explaining.recompute import (
     CannotRecompute,
     list_nodes_between,

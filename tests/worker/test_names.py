@@ -9,9 +9,13 @@ import torch
 from torch import Tensor, fx, nn
 from torch.export import Dim, ExportedProgram
 
-from shrinkfx.worker.graph.names import RecoveredNames, recover_names, rename_values
-from shrinkfx.worker.graph.rebuild import RebuiltCandidate
-from shrinkfx.worker.loading.functionalise import functionalise
+from shrinkfx.worker.graph.rebuild import (
+    RebuiltCandidate,
+    RecoveredNames,
+    recover_names,
+    rename_values,
+)
+from shrinkfx.worker.loading.load import functionalise
 from shrinkfx.worker.model import Inputs, flat_inputs
 from shrinkfx.worker.printing.module import export_source
 

@@ -17,8 +17,7 @@ from shrinkfx.program.candidate import Candidate, Outputs
 from shrinkfx.program.skeleton import Skeleton
 from shrinkfx.protocol.answers import Checked, Difference
 from shrinkfx.protocol.requests import CheckOptions
-from shrinkfx.worker.checking.compare import run_in_float64
-from shrinkfx.worker.checking.reference import Reference
+from shrinkfx.worker.checking.reference import Reference, run_in_float64
 from shrinkfx.worker.eager.intermediates import SEED, EagerValues, RunRecord, run_eager
 from shrinkfx.worker.graph.describe import describe, keeps_state, mutates
 from shrinkfx.worker.graph.rebuild import RebuiltCandidate, rebuild

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from torch.utils import cpp_extension
 
-from shrinkfx.worker.aoti.shared_extensions import shared_extensions
+from shrinkfx.worker.aoti.shared_libraries import shared_extensions
 
 NINJA = """\
 cflags = -isystem /opt/torch/include {flags}

@@ -14,7 +14,7 @@ from shrinkfx.check.oracle import Limits, Meter
 from shrinkfx.check.script import ScriptRunner
 from shrinkfx.failure.signature import Kind
 from shrinkfx.worker.aoti.object_store import MOST
-from shrinkfx.worker.aoti.shared_objects import compile_everything, shared_objects
+from shrinkfx.worker.aoti.shared_libraries import compile_everything, shared_objects
 
 TEXT = "int kernel;\n"
 

@@ -12,8 +12,7 @@ from shrinkfx.protocol.compiled_program_view import REASON_FILE
 from shrinkfx.protocol.kernel_values import KernelValues
 from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.worker.explaining.origins import restore_known_names
-from shrinkfx.worker.graph.names import RecoveredNames
-from shrinkfx.worker.graph.rebuild import RebuiltCandidate
+from shrinkfx.worker.graph.rebuild import RebuiltCandidate, RecoveredNames
 from shrinkfx.worker.model import Inputs
 
 WHY = "it then calls other operators"

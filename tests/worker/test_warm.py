@@ -12,8 +12,8 @@ import pytest
 from support import folder_device
 from support.folder_device import COLD, WARM, FolderDevice
 
-from shrinkfx.check.client.fork import Fork
 from shrinkfx.check.client.server import Server
+from shrinkfx.check.worker_slots import Fork
 from shrinkfx.protocol.answers import Ending, Unresolved
 from shrinkfx.protocol.choices import Guard
 from shrinkfx.protocol.requests import (
@@ -23,7 +23,7 @@ from shrinkfx.protocol.requests import (
     Request,
 )
 from shrinkfx.worker.cuda_memory.contexts import Contexts
-from shrinkfx.worker.forkserver.prewarmed import MOST, PrewarmedChildren
+from shrinkfx.worker.forkserver.serve import MOST, PrewarmedChildren
 from shrinkfx.worker.forkserver.supervise import (
     become_subreaper,
     kill_descendants,

@@ -1,13 +1,16 @@
-"""Find the guard pages that show a memory error of the input program."""
+"""Baselines with guard pages, which make each out-of-bounds access fail."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import ClassVar
 
-from shrinkfx.check.baseline.runs import Packages
+from shrinkfx.check.baseline.runs import Bounds, Packages, Runs
+from shrinkfx.check.baseline.stock import Baseline, make_baseline, run_until_enough
+from shrinkfx.check.baseline.whole_candidate import WholeCandidate
 from shrinkfx.check.limits import UNLIMITED, Allowance
 from shrinkfx.check.oracle import ENOUGH, CheckClient, may_crash_instead
 from shrinkfx.errors import BudgetExhausted
@@ -15,7 +18,8 @@ from shrinkfx.failure.readers.memory import find_red_zone_note as told_of_zones
 from shrinkfx.failure.signature import ANY, Signature, Stage, is_until_target
 from shrinkfx.failure.verdict import Observation
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.protocol.choices import Guard
+from shrinkfx.protocol.choices import Build, Guard
+from shrinkfx.protocol.files import Traces
 from shrinkfx.protocol.record import Message
 from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.system import scratch
@@ -24,8 +28,7 @@ _PLAIN_RUNS = 3
 
 _NO_REUSE = {"allow_buffer_reuse": False, "inplace_buffers": False}
 """Settings against buffer reuse: if a small buffer reuses the memory of a larger one,
-an
-out-of-bounds access does not fault."""
+an out-of-bounds access does not fault."""
 
 
 @dataclass(frozen=True)
@@ -222,3 +225,65 @@ def seen_without_guard_pages(
         if not target.admits(observation.signature):
             break
     return seen
+
+
+# Baseline, guard pages and evidence of a memory error, from one compilation.
+#
+# Guard pages are an allocator, which is chosen when a package is run. So one package
+# is run without them, with them on either side, and ten times more. It is the whole
+# candidate of a functional program, in the build of the search and with evidence for
+# suspects (``in_one.py``). Only the setting without buffer reuse needs other code. A
+# failure that does not show is left to the file's own program in the stock build.
+
+
+def find_guarded_baseline(
+    in_one: WholeCandidate,
+    client: CheckClient,
+    until: str | None,
+    match: str,
+    max_runs: int | None,
+    note: Callable[[str], None],
+    budget: Allowance = UNLIMITED,
+    settings: Sequence[Guarding] = ON_CPU,
+) -> tuple[Baseline, Guarding] | None:
+    """Find the guard pages that show the failure, and make the baseline with them.
+
+    Like ``find_whole_candidate_baseline`` it does not test the file's own program, and
+    it does not test whether the failure shows again after a second compilation.
+
+    Args:
+        in_one: records the first run with the guard pages.
+
+    Returns:
+        None if no guard pages show the failure, or not in every run.
+
+    Raises:
+        BudgetExhausted: the first run did not end in time.
+    """
+    with scratch.make_scratch_folder("package") as folder:
+        evidence = Path(folder, "evidence.json")
+        packages = Packages(folder, on_gpu=settings is ON_GPU)
+        packaged = replace(client, input_program=in_one.whole)
+        packaged = packaged.with_options(build=Build.FAST, evidence=str(evidence))
+        request = packaged, until, match, note, budget, settings
+        guarding = find_guarding(*request, packages)
+        if guarding.name and packages.first is not None:
+            note("baseline: running the input program")
+            checks = guarding.apply_to(packaged.options)
+            packaged = replace(packaged, options=checks)
+            packaged = packaged.with_options(package=packages.path_for(checks))
+            in_one.seen, _ = packaged.run_input_program()
+            if evidence.exists():
+                in_one.traces = Traces.from_line(evidence.read_text())
+            packaged = packaged.with_options(evidence=None)
+            runs = Runs(until or ANY, match, [in_one.seen])
+            bounds = Bounds.after_first_run(packages.first, max_runs, budget)
+            if runs.target is not None:
+                way = run_until_enough(packaged, runs, bounds, 1, note)
+                if runs.failed_count == runs.answered_count:
+                    return make_baseline(way, runs, bounds, Build.FAST, note), guarding
+    note(_STOCK)
+    return None
+
+
+_STOCK = "running the file's own program in the stock build"

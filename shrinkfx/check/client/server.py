@@ -28,7 +28,7 @@ from shrinkfx.program.display_text import LINE, cut_text, printable
 from shrinkfx.protocol.answers import Done, Ending, Ready
 from shrinkfx.protocol.choices import ARCHS, Backend, InductorOptions
 from shrinkfx.protocol.requests import HASH_SEED, Request, Setup
-from shrinkfx.system import scratch, unpacked
+from shrinkfx.system import scratch
 from shrinkfx.system.own_time import OwnTime
 from shrinkfx.system.processes import Sample, list_descendants, sample_processes
 from shrinkfx.system.sandbox import Sandbox, to_exit_status
@@ -223,7 +223,7 @@ class Server:
             self._process.stdout.close()
             self._close_zygote()
             kill_marked(self._mark)
-            unpacked.remove_with_packages(self.directory)
+            scratch.remove_with_packages(self.directory)
 
     def __enter__(self) -> Self:
         return self

@@ -23,8 +23,7 @@ from shrinkfx.protocol.kernel_values import KernelValues
 from shrinkfx.protocol.operators import Misbehavior
 from shrinkfx.protocol.requests import CheckOptions, Setup
 from shrinkfx.worker.checking import evidence
-from shrinkfx.worker.checking.compare import Closeness
-from shrinkfx.worker.checking.reference import PassingRun, Reference
+from shrinkfx.worker.checking.reference import Closeness, PassingRun, Reference
 from shrinkfx.worker.checking.with_aoti import check_with_aoti
 from shrinkfx.worker.disk_space import require_space_for_recording
 from shrinkfx.worker.eager.fake_mismatch import MismatchRecorder, Watcher

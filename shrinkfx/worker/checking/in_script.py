@@ -17,8 +17,7 @@ from shrinkfx.worker import bare_script
 from shrinkfx.worker.aoti import backend as aoti
 from shrinkfx.worker.aoti.fast_build import fast_build, with_plain_wrapper
 from shrinkfx.worker.aoti.object_store import SharedObjects
-from shrinkfx.worker.aoti.shared_extensions import shared_extensions
-from shrinkfx.worker.aoti.shared_libraries import shared_libraries
+from shrinkfx.worker.aoti.shared_libraries import shared_extensions, shared_libraries
 from shrinkfx.worker.cuda_memory import red_zones
 from shrinkfx.worker.forkserver.supervise import Note
 from shrinkfx.worker.interpreter import backend as interpreter

@@ -1,32 +1,39 @@
-"""The runs before a check: in eager, and on passing inputs."""
+"""Eager runs before a check, and the comparison with their results."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
-from dataclasses import replace
-from typing import Any
+import math
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, Self
 
 import torch
+from torch import fx
+from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind
 
 from shrinkfx.failure.signature import Stage
-from shrinkfx.protocol.answers import Answer, Checked, Invalid
-from shrinkfx.protocol.requests import CheckOptions
-from shrinkfx.worker.checking.compare import (
-    DEFAULT_TOLERANCES,
-    Closeness,
-    compare,
-    count_unstable_outputs,
-    run_in_float64,
-)
+from shrinkfx.protocol.answers import Answer, Checked, Difference, Invalid
+from shrinkfx.protocol.requests import CheckOptions, ComparisonOptions
 from shrinkfx.worker.eager.intermediates import (
     SEED,
     call_often,
+    copy_value,
+    mark_beyond_rounding,
     rounding_bound,
     run_eager,
+    to_float32,
+    to_float64,
+    widen,
+    widen_dtype,
 )
 from shrinkfx.worker.forkserver.supervise import Note
 from shrinkfx.worker.graph.rebuild import RebuiltCandidate
+from shrinkfx.worker.model import MUTATIONS, Inputs, flat_inputs
+from shrinkfx.worker.private_api import graph_api
+from shrinkfx.worker.private_api.graph_api import pytree
+from shrinkfx.worker.weights import shared_weights
 
 
 class Reference:
@@ -179,3 +186,296 @@ class PassingRun:
 def is_failure(answer: Answer) -> bool:
     """Return whether a run has not ended with the results of eager."""
     return not isinstance(answer, Checked) or answer.difference is not None
+
+
+@dataclass(frozen=True)
+class Closeness(ComparisonOptions):
+    """The differences from eager that are no failure, by dtype."""
+
+    @classmethod
+    def of(cls, options: ComparisonOptions) -> Self:
+        """Take the comparison options from the options of a request."""
+        return cls(**{f.name: getattr(options, f.name) for f in fields(cls)})
+
+    def tolerance(self, dtype: torch.dtype) -> tuple[float, float]:
+        rtol, atol = tolerance(dtype)
+        return (
+            rtol if self.rtol is None else self.rtol,
+            atol if self.atol is None else self.atol,
+        )
+
+    def tolerance_of(self, value: object) -> tuple[float, float]:
+        """Return the tolerances (rtol, atol) of a result, which may be a number."""
+        if isinstance(value, torch.Tensor):
+            return self.tolerance(value.dtype)
+        # A float may have been read from a tensor.
+        like = torch.float32 if isinstance(value, float) else torch.int64
+        return self.tolerance(like)
+
+
+DEFAULT_TOLERANCES = Closeness()
+"""The tolerances of ``torch.testing.assert_close``."""
+
+
+def compare(
+    actual: Sequence[Any],
+    expected: Sequence[Any],
+    again: Sequence[Any],
+    exact: Callable[[], Sequence[Any] | None],
+    sought: str = "",
+    close: Closeness = DEFAULT_TOLERANCES,
+) -> Difference | None:
+    """Return the first output that differs from eager; None if all agree.
+
+    Differences in metadata of any output come before differences in values.
+
+    Args:
+        actual: the outputs of the compiled program.
+        expected: the outputs of eager.
+        again: the outputs of a second eager run. Of an output that differs between the
+            eager runs, only metadata is compared. Comparing the elements that agree
+            is no alternative, because random values are equal by chance, most of all
+            the zeros of a dropout.
+        exact: returns the outputs of a float64 run, or None if there is none; called
+            only if values differ. Rounding errors of eager itself are no bug.
+        sought: ``nan`` or ``mismatch``: prefer the first output that differs so.
+        close: the differences that are allowed.
+    """
+    if len(actual) != len(expected):
+        text = f"{len(actual)} outputs, eager gives {len(expected)}"
+        return Difference("number", text)
+    differences: dict[bool, Difference] = {}  # the first of each sort; key: is it nan?
+    results = actual, expected, again
+    for difference in _differences(*results, functools.cache(exact), close):
+        differences.setdefault(difference.what == "nan", difference)
+    if not differences:
+        return None
+    first = next(iter(differences))
+    chosen = {"nan": True, "mismatch": False}.get(sought, first)
+    chosen = chosen if chosen in differences else first
+    other = "values" if chosen else "nan"
+    return replace(differences[chosen], besides=other if len(differences) > 1 else "")
+
+
+def _differences(
+    actual: Sequence[Any],
+    expected: Sequence[Any],
+    again: Sequence[Any],
+    exact: Callable[[], Sequence[Any] | None],
+    close: Closeness,
+) -> Iterator[Difference]:
+    actual = [_as_number(a, e) for a, e in zip(actual, expected, strict=True)]
+    mismatched = set()
+    for position, (a, e) in enumerate(zip(actual, expected, strict=True)):
+        if differs := _metadata_differs(a, e, close):
+            mismatched.add(position)
+            what, text = differs
+            yield Difference(what, f"output {position}: {text}")
+    for position, (a, e, r) in enumerate(zip(actual, expected, again, strict=True)):
+        if position in mismatched:
+            continue
+        same = functools.partial(_same_number, close=close)
+        if isinstance(e, _NUMBER) and same(e, r) and not same(a, e):
+            text = f"output {position}: {a}, eager gives {e}"
+            yield Difference("values", text)
+        if not isinstance(e, torch.Tensor) or e.numel() == 0:
+            continue
+        if _all_close(a, e, *close.tolerance(e.dtype)) or not _stable(e, r):
+            continue
+        reference = exact()
+        wide = reference[position] if reference is not None else None
+        wrong = _mark_wrong_elements(a, e, wide, close)
+        if wrong.any():
+            yield _describe_values(position, a, e, wrong)
+
+
+_NUMBER = (bool, int, float)
+
+
+def _as_number(actual: Any, expected: Any) -> Any:
+    """Return the number in a tensor that AOTInductor returns instead of a number."""
+    if isinstance(expected, _NUMBER) and isinstance(actual, torch.Tensor):
+        return actual.item() if actual.dim() == 0 else actual
+    return actual
+
+
+def _same_number(actual: float, expected: float, close: Closeness) -> bool:
+    rtol, atol = close.tolerance_of(expected)
+    if not rtol and not atol and not isinstance(expected, float):
+        return actual == expected
+    near = math.isclose(actual, expected, rel_tol=rtol, abs_tol=atol)
+    return near or (math.isnan(actual) and math.isnan(expected))
+
+
+def _metadata_differs(
+    actual: Any, expected: Any, close: Closeness
+) -> tuple[str, str] | None:
+    """Return the property that differs, and a description; None if none differs."""
+    if not isinstance(expected, torch.Tensor) or not isinstance(actual, torch.Tensor):
+        names = type(actual).__name__, type(expected).__name__
+        same = type(actual) is type(expected)
+        return None if same else ("type", f"{names[0]}, not {names[1]}")
+    for what in ("dtype", "shape", "device"):
+        a, e = getattr(actual, what), getattr(expected, what)
+        if a != e:
+            return what, f"{what} {a}, eager gives {e}"
+    if close.strict and _strides(actual) != _strides(expected):
+        text = f"strides {actual.stride()}, eager gives {expected.stride()}"
+        return "strides", text
+    return None
+
+
+def _strides(tensor: torch.Tensor) -> list[int]:
+    """Return the strides of the dims with more than one element."""
+    return [s for s, n in zip(tensor.stride(), tensor.shape, strict=True) if n > 1]
+
+
+def _mark_wrong_elements(
+    actual: torch.Tensor, expected: torch.Tensor, exact: Any, close: Closeness
+) -> torch.Tensor:
+    """Return a mask of the wrong elements."""
+    rtol, atol = close.tolerance(expected.dtype)
+    a, e = widen(actual), widen(expected)
+    wrong = ~torch.isclose(a, e, rtol=rtol, atol=atol, equal_nan=True)
+    if isinstance(exact, torch.Tensor) and exact.shape == e.shape:
+        wrong &= mark_beyond_rounding(actual, expected, exact, (rtol, atol))
+    return wrong
+
+
+def _stable(expected: torch.Tensor, again: torch.Tensor) -> bool:
+    """Return whether two eager runs agree on all elements of an output."""
+    if expected.shape != again.shape:
+        return False
+    return _all_close(expected, again, *_EAGER_TOLERANCES)
+
+
+_EAGER_TOLERANCES = 1e-5, 1e-8
+"""Tolerances (rtol, atol) between two eager runs of the same program."""
+
+_PART = 1 << 18
+"""The number of elements that are compared at once."""
+
+
+def _all_close(
+    actual: torch.Tensor, expected: torch.Tensor, rtol: float, atol: float
+) -> bool:
+    """Return whether all elements of two tensors of equal shape and dtype are close.
+
+    Buffers are allocated once, because under guard pages an allocation costs far more
+    than comparing its content.
+    """
+    if not actual.numel():
+        return True
+    if actual.is_quantized:
+        actual, expected = actual.dequantize(), expected.dequantize()
+    parts = [each.reshape(-1).split(_PART) for each in (actual, expected)]
+    buffers = _buffers(actual) if actual.is_floating_point() else ()
+    for a, e in zip(*parts, strict=True):
+        if buffers:
+            error, bound, ok = (each[: a.numel()] for each in buffers)
+            error.copy_(a).sub_(bound.copy_(e)).abs_()
+            torch.le(error, bound.abs_().mul_(rtol).add_(atol), out=ok)
+            # An infinite error is within an infinite bound, but it is an error.
+            if ok.all() and error.max() < math.inf:
+                continue
+        close = torch.isclose(widen(a), widen(e), rtol=rtol, atol=atol, equal_nan=True)
+        if not close.all():
+            return False
+    return True
+
+
+def _buffers(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Allocate the buffers for comparing a part of a tensor."""
+    length = min(_PART, tensor.numel())
+    dtypes = torch.float64, torch.float64, torch.bool
+    return tuple(tensor.new_empty(length, dtype=dtype) for dtype in dtypes)
+
+
+def count_unstable_outputs(expected: Sequence[Any], again: Sequence[Any]) -> int:
+    """Count the outputs that differ between two eager runs."""
+    return sum(
+        not _stable(e, a)
+        for e, a in zip(expected, again, strict=True)
+        if isinstance(e, torch.Tensor)
+    )
+
+
+def tolerance(dtype: torch.dtype) -> tuple[float, float]:
+    """Return the tolerances (rtol, atol) of ``torch.testing`` for a dtype."""
+    rtol, atol = graph_api.default_tolerances(dtype)
+    return rtol, atol
+
+
+def _describe_values(
+    position: int, actual: torch.Tensor, expected: torch.Tensor, wrong: torch.Tensor
+) -> Difference:
+    finite = widen(expected).isfinite()
+    is_new = (~widen(actual).isfinite() & finite & wrong).any()
+    first = tuple(int(i) for i in wrong.nonzero()[0])
+    text = (
+        f"output {position}: {int(wrong.sum())} of {wrong.numel()} elements differ, "
+        f"the first at {list(first)}: {actual[first].item()}, "
+        f"eager gives {expected[first].item()}"
+    )
+    return Difference("nan" if is_new else "values", text)
+
+
+class Float64Interpreter(fx.Interpreter):
+    """Runs a program with all values of float32 and narrower types in float64.
+
+    An operator that refuses float64, such as one for matrix units, runs in float32,
+    which is precise enough to judge a program of a narrower dtype.
+
+    Args:
+        weights: names of the placeholders of weights, which are widened at each use,
+            because all of them at once may not fit into memory.
+    """
+
+    def __init__(self, module: fx.GraphModule, weights: Collection[str]) -> None:
+        super().__init__(module)
+        self._weights = weights
+
+    def run_node(self, n: fx.Node) -> Any:
+        value = super().run_node(n)
+        return value if n.name in self._weights else pytree.tree_map(to_float64, value)
+
+    def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
+        args, kwargs = pytree.tree_map(widen_dtype, (args, kwargs))
+        widened = pytree.tree_map(to_float64, (args, kwargs))
+        try:
+            return super().call_function(target, *widened)
+        except (RuntimeError, NotImplementedError, TypeError):
+            return super().call_function(target, *pytree.tree_map(to_float32, widened))
+
+
+def run_in_float64(
+    exported: ExportedProgram, inputs: Inputs, *, calls: int = 1
+) -> list[Any] | None:
+    """Run a program in float64; None if one of its operators refuses that.
+
+    Returns:
+        The outputs of the last call. Buffers keep their values between calls; each
+        call gets copies of the inputs.
+    """
+    flat = flat_inputs(exported, inputs)
+    signature = exported.graph_signature
+    names = [s.target or getattr(s.arg, "name", "") for s in signature.input_specs]
+    is_input = [s.kind is InputKind.USER_INPUT for s in signature.input_specs]
+    mutated = [s.target for s in signature.output_specs if s.kind in MUTATIONS]
+    weights = shared_weights(exported)
+    placeholders = [getattr(s.arg, "name", "") for s in signature.input_specs]
+    pairs = zip(placeholders, flat, strict=True)
+    wide = [v if name in weights else to_float64(copy_value(v)) for name, v in pairs]
+    try:
+        for _ in range(calls):
+            for position, value in enumerate(flat):
+                if is_input[position]:
+                    wide[position] = to_float64(copy_value(value))
+            torch.manual_seed(SEED)
+            with torch.no_grad():
+                outputs = Float64Interpreter(exported.graph_module, weights).run(*wide)
+            for target, value in zip(mutated, outputs, strict=False):
+                wide[names.index(target)] = value
+    except Exception:  # noqa: BLE001 - an operator without a float64 kernel
+        return None
+    return pytree.tree_leaves(outputs[len(mutated) :])

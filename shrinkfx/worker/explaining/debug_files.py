@@ -20,7 +20,7 @@ from shrinkfx.failure.signature import Stage
 from shrinkfx.protocol.choices import Backend
 from shrinkfx.protocol.files import ArtifactFile
 from shrinkfx.protocol.requests import Setup
-from shrinkfx.worker.aoti.shared_objects import compile_everything
+from shrinkfx.worker.aoti.shared_libraries import compile_everything
 from shrinkfx.worker.explaining.kernel_script import keep_failing_kernel
 from shrinkfx.worker.forkserver.supervise import Note
 from shrinkfx.worker.interpreter import backend as interpreter

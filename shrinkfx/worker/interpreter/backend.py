@@ -36,11 +36,11 @@ from shrinkfx.worker.forkserver.progress_bars import disable_monitor_thread
 from shrinkfx.worker.interpreter import retarget
 from shrinkfx.worker.interpreter.checked_module import (
     CheckedModule,
+    LabeledGenerator,
     RunOutcome,
     check_accesses,
     collect_outcome,
 )
-from shrinkfx.worker.interpreter.codegen.cuda_device import DEFAULT_ARCHITECTURE
 from shrinkfx.worker.interpreter.codegen.cuda_source import (
     COMPILE_LINES,
     TuningBlock,
@@ -50,12 +50,12 @@ from shrinkfx.worker.interpreter.codegen.cuda_source import (
     generate_wrapper,
     list_overridden_options,
 )
+from shrinkfx.worker.interpreter.codegen.fake_cuda import DEFAULT_ARCHITECTURE
 from shrinkfx.worker.interpreter.findings import (
     Probe,
     Report,
     Unsupported,
 )
-from shrinkfx.worker.interpreter.runtime_stubs import LabeledGenerator
 from shrinkfx.worker.interpreter.switch_on import switch_on
 from shrinkfx.worker.private_api import FOR_CUDA_WITHOUT_GPU
 

@@ -22,10 +22,12 @@ import torch
 from shrinkfx.protocol.choices import Probe
 from shrinkfx.worker.interpreter.emulation.assembly import run_assembly
 from shrinkfx.worker.interpreter.emulation.constants import mix_constants
-from shrinkfx.worker.interpreter.emulation.floats import patch_float_conversions
+from shrinkfx.worker.interpreter.emulation.floats import (
+    patch_float_conversions,
+    patch_reductions,
+)
 from shrinkfx.worker.interpreter.emulation.libdevice import give_bodies
 from shrinkfx.worker.interpreter.emulation.logic import compile_logic
-from shrinkfx.worker.interpreter.emulation.reductions import patch_reductions
 from shrinkfx.worker.interpreter.findings import Unsupported
 from shrinkfx.worker.interpreter.launch import (
     LAUNCH_OBSERVERS,

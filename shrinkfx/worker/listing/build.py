@@ -28,7 +28,7 @@ from shrinkfx.protocol.source import Expression, Input, Source, Weight
 from shrinkfx.worker.graph.rebuild import RebuiltCandidate
 from shrinkfx.worker.graph.symbols import CannotRebuild
 from shrinkfx.worker.listing.describe import make_from_spec
-from shrinkfx.worker.loading.source_archive import execute_source, set_weight
+from shrinkfx.worker.loading.archive import execute_source, set_weight
 from shrinkfx.worker.model import Inputs
 from shrinkfx.worker.origin import set_origin
 from shrinkfx.worker.printing.graph import callee, write_class, write_tensor

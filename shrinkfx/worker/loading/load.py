@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import importlib
 import importlib.util
+import math
 import os
+import resource
+import signal
 import sys
+import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import sympy
 import torch
 from torch.export import ExportedProgram
 
@@ -23,7 +29,12 @@ from shrinkfx.protocol.choices import Backend, InductorOptions
 from shrinkfx.protocol.requests import Setup
 from shrinkfx.protocol.source import is_source_archive
 from shrinkfx.wording import Flag, MessageText
-from shrinkfx.worker.loading.archive import read_program, trust
+from shrinkfx.worker.loading.archive import (
+    calls_triton_kernels,
+    read_program,
+    read_source_archive,
+    trust,
+)
 from shrinkfx.worker.loading.devices import (
     archive_on,
     device_type,
@@ -31,21 +42,15 @@ from shrinkfx.worker.loading.devices import (
     read_cuda_storages_on,
     wanted_gpu,
 )
-from shrinkfx.worker.loading.functionalise import add_symbol_values, functionalise
 from shrinkfx.worker.loading.import_advice import advice_on
 from shrinkfx.worker.loading.inputs_file import (
     read_inputs,
     require_same_structure,
     sort_keywords_like,
 )
-from shrinkfx.worker.loading.limits import limit_memory
-from shrinkfx.worker.loading.source_archive import (
-    calls_triton_kernels,
-    read_source_archive,
-)
 from shrinkfx.worker.model import Inputs, Program
-from shrinkfx.worker.private_api.graph_api import pytree
-from shrinkfx.worker.sizes.declared_ranges import require_declared_sizes
+from shrinkfx.worker.private_api.graph_api import ValueRanges, int_oo, pytree
+from shrinkfx.worker.sizes.read_space import require_declared_sizes
 
 _FACTOR, _EXTRA_BYTES = 16, 4 << 30
 """The memory for reading: a multiple of the size of the files, and a constant."""
@@ -325,3 +330,115 @@ def _move(program: ExportedProgram, device: str) -> ExportedProgram:
     from torch.export.passes import move_to_device_pass
 
     return move_to_device_pass(program, device)
+
+
+@contextlib.contextmanager
+def limit_cpu_time(cpu_seconds: float) -> Iterator[None]:
+    """End this process by SIGXCPU if the block uses more CPU time.
+
+    A signal handler could not do it, because Python runs none during a single C call.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_CPU)
+    core_soft, core_hard = resource.getrlimit(resource.RLIMIT_CORE)
+    end = math.ceil(time.process_time() + cpu_seconds)
+    finite = [limit for limit in (soft, hard, end) if limit != resource.RLIM_INFINITY]
+    signal.signal(signal.SIGXCPU, signal.SIG_DFL)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, core_hard))
+    resource.setrlimit(resource.RLIMIT_CPU, (min(finite), hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_CPU, (soft, hard))
+        resource.setrlimit(resource.RLIMIT_CORE, (core_soft, core_hard))
+
+
+@contextlib.contextmanager
+def limit_memory(most: int) -> Iterator[None]:
+    """Let allocations fail in the block if they add more than that many bytes."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    limits = (soft, hard, _data_bytes() + most)
+    finite = [limit for limit in limits if limit != resource.RLIM_INFINITY]
+    resource.setrlimit(resource.RLIMIT_DATA, (min(finite), hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
+
+
+def _data_bytes() -> int:
+    """Return the data size of this process, in bytes, which the limit is added to."""
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[5]) * resource.getpagesize()
+
+
+def functionalise(original: ExportedProgram) -> ExportedProgram | None:
+    """Remove in-place operators, because candidates cannot be cut around them.
+
+    Returns:
+        None if that fails or fixes dynamic dims; then ``original`` may have changed and
+        must be read again.
+    """
+    dynamic = _dynamic(original)
+    try:
+        with torch.no_grad():
+            functional: ExportedProgram = original.run_decompositions({})
+    except Exception as error:  # noqa: BLE001 - a decomposition may raise anything
+        print(f"shrinkfx: no functional form: {error}", flush=True)
+        return None
+    if _dynamic(functional) != dynamic:
+        # A write into one result of unbind or split causes that (torch 2.13).
+        print("shrinkfx: no functional form: it fixes dynamic dims", flush=True)
+        return None
+    if functional.graph_signature.input_tokens:
+        # Tokens keep the calls of script objects' methods in order.
+        print("shrinkfx: no functional form: it needs tokens", flush=True)
+        return None
+    return functional
+
+
+def _dynamic(program: ExportedProgram) -> list[bool]:
+    """Return for each dim of each input, in order, whether it is dynamic."""
+    values = (n.meta["val"] for n in program.graph.nodes if n.op == "placeholder")
+    sizes = (size for v in values for size in getattr(v, "shape", ()))
+    return [
+        isinstance(size, torch.SymInt) and bool(size.node.expr.free_symbols)
+        for size in sizes
+    ]
+
+
+def add_symbol_values(program: ExportedProgram) -> None:
+    """Add the values of symbols that no dim consists of alone, which loading omits.
+
+    A symbol may occur only in sizes like ``2*s0 + 1``, or only in strides, for which no
+    range is stored. Decomposition fails where it needs the symbol's own value or range,
+    and so does Inductor since torch 2.14: ``RuntimeError: ('unexpected None!', 2*s0 +
+    1)``. Before 2.14, loading registered such sizes as if they were symbols.
+    """
+    try:
+        _add_symbol_values(program)
+    except Exception as error:  # noqa: BLE001 - most programs compile without this
+        print(f"shrinkfx: no values of symbols: {error!r}", flush=True)
+
+
+def _add_symbol_values(program: ExportedProgram) -> None:
+    metadata = (node.meta.get("val") for node in program.graph.nodes)
+    shapes = (size for v in metadata for size in getattr(v, "shape", ()))
+    sizes = [size.node for size in shapes if isinstance(size, torch.SymInt)]
+    if not sizes:
+        return
+    env = sizes[0].shape_env
+    assert env is not None
+    numbers = dict(env.backed_var_to_val)
+    numbers |= {size.expr: size.hint for size in sizes if size.has_hint()}
+    for size, number in numbers.items():
+        unknown = size.free_symbols - set(env.backed_var_to_val)
+        if len(unknown) == 1:
+            (symbol,) = unknown
+            solutions = sympy.solve(size - number, symbol)
+            if len(solutions) == 1:
+                env.backed_var_to_val[symbol] = solutions[0]
+    for symbol in env.backed_var_to_val:
+        if symbol.is_Symbol:
+            env.var_to_range.setdefault(symbol, ValueRanges(0, int_oo))
+    for computed in [s for s in env.var_to_range if not s.is_Symbol]:
+        del env.var_to_range[computed]

@@ -32,13 +32,13 @@ from shrinkfx.worker.eager.fake_mismatch import describe_tensor, runs_a_subgraph
 from shrinkfx.worker.eager.inputs_at import make_inputs_at
 from shrinkfx.worker.eager.intermediates import SEED, copy_value
 from shrinkfx.worker.model import Inputs, Keywords, Program, flat_inputs
-from shrinkfx.worker.operators.arguments import (
+from shrinkfx.worker.operators.repeated_call import (
     ParameterTensor,
     describe_call,
+    find_hidden_dependencies,
     is_custom,
     iter_tensor_arguments,
 )
-from shrinkfx.worker.operators.repeated_call import find_hidden_dependencies
 from shrinkfx.worker.private_api import operator_api
 from shrinkfx.worker.private_api.graph_api import FakeTensorMode, pytree
 from shrinkfx.worker.sizes.read_space import find_space

@@ -22,7 +22,7 @@ from shrinkfx.protocol.answers import Registered
 from shrinkfx.protocol.choices import Backend
 from shrinkfx.protocol.requests import Setup
 from shrinkfx.worker import bare_script
-from shrinkfx.worker.aoti.shared_extensions import shared_extensions
+from shrinkfx.worker.aoti.shared_libraries import shared_extensions
 from shrinkfx.worker.interpreter import backend as interpreter
 from shrinkfx.worker.loading.load import load
 from shrinkfx.worker.model import Program

@@ -8,13 +8,13 @@ import torch
 from torch.export import ExportedProgram
 
 from shrinkfx.worker.graph.rebuild import RebuiltCandidate
-from shrinkfx.worker.loading.functionalise import functionalise
-from shrinkfx.worker.loading.source_archive import (
+from shrinkfx.worker.loading.archive import (
     SourceProgram,
     calls_triton_kernels,
     origins_of,
     write_source_archive,
 )
+from shrinkfx.worker.loading.load import functionalise
 from shrinkfx.worker.model import Inputs
 from shrinkfx.worker.printing.graph import Unprintable
 from shrinkfx.worker.printing.module import (

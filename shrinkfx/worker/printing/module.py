@@ -17,8 +17,8 @@ from shrinkfx.protocol.source import Expression, Input, Source, Weight
 from shrinkfx.worker.graph.describe import dynamic_dims
 from shrinkfx.worker.graph.rebuild import CannotRebuild, RebuiltCandidate
 from shrinkfx.worker.graph.symbols import SpecializedSizes
+from shrinkfx.worker.loading.archive import execute_source, set_weight
 from shrinkfx.worker.loading.script_objects import expression_for, save_script_object
-from shrinkfx.worker.loading.source_archive import execute_source, set_weight
 from shrinkfx.worker.model import MUTATIONS
 from shrinkfx.worker.printing.graph import (
     GraphPrinter,
