@@ -319,7 +319,7 @@ UNTYPED = {
     # Read or written as JSON, in a form that another program or session reads.
     "cli.task_output": "what --json prints",
     "events": "lines of JSON for a user interface",
-    "intake.script": "settings by their names, each of a type of its own",
+    "intake.dump": "settings by their names, each of a type of its own",
     "journal.journal": "rows and facts hold JSON",
     "journal.sweep_journal": "rows and facts hold JSON",
     "run.folder": "Reduction.summary: what summary.json holds",
@@ -344,7 +344,6 @@ UNTYPED = {
     "worker.intake.watching.entry_points": "keyword arguments of torch's functions",
     "worker.intake.watching.origins": "names of modules of a script",
     "worker.intake.watching.programs": "keyword arguments of torch's functions",
-    "worker.intake.watching.settings": "settings of Inductor, each of its own type",
     "worker.listing.eager_statement": "names of printed code",
     "worker.model": "keyword arguments of a call",
     "worker.printing.module": "names of printed code, and what torch.save holds",

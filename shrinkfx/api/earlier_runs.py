@@ -13,8 +13,7 @@ from shrinkfx.check.preflight import require_script
 from shrinkfx.environments.choice import Agree, refuse
 from shrinkfx.errors import UsageError
 from shrinkfx.events import Listener, RunStarted, ignore_event
-from shrinkfx.intake.capture.script_capture import find_capture_folder
-from shrinkfx.intake.left import find_unreduced
+from shrinkfx.intake.capture.script_capture import find_capture_folder, find_unreduced
 from shrinkfx.options.options import Options
 from shrinkfx.run import explaining
 from shrinkfx.run import folder as folders

@@ -35,7 +35,7 @@ from shrinkfx.events import (
     RunEnded,
 )
 from shrinkfx.flags import Option, list_record_options, require_valid_values
-from shrinkfx.intake.recognise import is_dump
+from shrinkfx.intake.dump import is_dump
 from shrinkfx.options.options import Options, Sweeping
 from shrinkfx.options.running import BudgetOptions
 from shrinkfx.progress.terminal import Plain, Quiet, Verbose, make_display

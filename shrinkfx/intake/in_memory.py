@@ -11,26 +11,19 @@ from __future__ import annotations
 import contextlib
 import filecmp
 import os
-import re
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from shrinkfx.errors import LoadError, UsageError, WorkerError
-from shrinkfx.intake.carried import is_setting
-from shrinkfx.intake.found import PROGRAM, SOURCE_ARCHIVE, ResolvedProgram
+from shrinkfx.errors import UsageError
+from shrinkfx.intake.dump import holds_run
+from shrinkfx.intake.found import PROGRAM, SOURCE_ARCHIVE, ResolvedProgram, is_setting
 from shrinkfx.intake.in_session import SessionCopy, Source, copy_session
-from shrinkfx.intake.modules import Preload, choose_preloads
-from shrinkfx.intake.recognise import holds_run
-from shrinkfx.intake.restored_settings import RestoredValue
-from shrinkfx.intake.worker import bare_worker
+from shrinkfx.intake.modules import Preload, RestoredValue, choose_preloads
 from shrinkfx.options.options import Options
-from shrinkfx.preloads.custom_code_sources import mark_as_generated
-from shrinkfx.protocol.answers import Entries
-from shrinkfx.protocol.requests import ListOwnEntries
 from shrinkfx.system.atomic_files import DRAFT
 from shrinkfx.system.folder_lock import lock_folder
 from shrinkfx.system.output_folder import (
@@ -41,7 +34,7 @@ from shrinkfx.system.output_folder import (
 from shrinkfx.wording import Flag
 
 if TYPE_CHECKING:
-    from shrinkfx.worker.intake.operators import Registration
+    from shrinkfx.worker.intake.objects import Registration
 
 
 @dataclass(frozen=True)
@@ -110,13 +103,10 @@ def save_object(
         with lock_folder(out):
             try:
                 resolved = _write_input(source, program, preloads, out)
-                gone = _taken_out(resolved.preload, session, options)
-                last = [gone.preload.write_to(out / INTAKE)] if gone.preload else []
                 resolved = replace(
                     resolved,
-                    preload=(*resolved.preload, *last),
                     inductor=settings,
-                    notes=(*resolved.notes, *session.notes, *gone.notes, *gone.lacking),
+                    notes=(*resolved.notes, *session.notes),
                     lacking=session.lacking,
                 )
                 command = options.command or _command(source)
@@ -213,7 +203,7 @@ def _preloads(program: Any, options: Options) -> list[Preload]:  # noqa: ANN401 
     Raises:
         UsageError: an operator was registered where no other process can import it.
     """
-    from shrinkfx.worker.intake.operators import find_registrations, libraries
+    from shrinkfx.worker.intake.objects import find_registrations, libraries
 
     if options.preload:  # a user who names preloads names all of them
         return []
@@ -238,7 +228,7 @@ def _preloads(program: Any, options: Options) -> list[Preload]:  # noqa: ANN401 
 
 def _read_session(options: Options) -> tuple[dict[str, Any], SessionCopy]:
     """Return Inductor's settings in this process, and its other state in Inductor."""
-    from shrinkfx.worker.intake.live import read_inductor_state
+    from shrinkfx.worker.intake.objects import read_inductor_state
 
     state = read_inductor_state()
     sources = [Source(o.module, o.file, o.why) for o in state.origins if _is_own(o)]
@@ -246,17 +236,6 @@ def _read_session(options: Options) -> tuple[dict[str, Any], SessionCopy]:
     others = {name: each for name, each in made.items() if is_setting(name)}
     settings = {k: v for k, v in state.settings.items() if is_setting(k)}
     return settings, copy_session(sources, others, options.preload)
-
-
-def _taken_out(
-    preloads: Sequence[str], session: SessionCopy, options: Options
-) -> RemovedRegistrations:
-    """Find entries that the user's modules register and this process does not have."""
-    from shrinkfx.worker.intake.tables import list_missing_entries
-
-    if not session.modules:
-        return RemovedRegistrations()
-    return taken_out(preloads, options, list_missing_entries)
 
 
 def _is_own(origin: Any) -> bool:  # noqa: ANN401 - an origin, of the worker
@@ -284,77 +263,3 @@ def _typed(registrations: Sequence[Registration]) -> str:
         "into a module (in a notebook, a cell that begins with %%writefile my_ops.py, "
         f"then `import my_ops`), or {_ADVICE}"
     )
-
-
-# Remove registrations that the session has removed, and an import adds again.
-#
-#     import recsys                                      registers a decomposition
-#     decompositions.pop(aten._softmax.default)          in a cell: healthy again
-#
-# Processes of a run import modules of ``recsys`` for the code that they preload. A
-# module that is preloaded last removes the table entries that the session does not
-# have.
-
-FILE = "preload_taken_out"
-"""Name of the generated file, without its suffix."""
-
-_OPERATOR = re.compile(r"\w+\.\w+(\.\w+)?")
-
-Entry = tuple[str, str]
-
-
-@dataclass(frozen=True)
-class RemovedRegistrations:
-    """A preload that removes the registrations, and sentences about it.
-
-    Attributes:
-        lacking: sentences about registrations that cannot be removed.
-    """
-
-    preload: Preload | None = None
-    notes: tuple[str, ...] = ()
-    lacking: tuple[str, ...] = field(default=())
-
-
-def taken_out(
-    preloads: Sequence[str],
-    options: Options,
-    not_here: Callable[[Sequence[Entry]], Sequence[Entry]],
-) -> RemovedRegistrations:
-    """Compare Inductor's tables with those of a process that imports ``preloads``.
-
-    Args:
-        not_here: returns the entries that this process does not have.
-    """
-    with contextlib.suppress(LoadError, WorkerError):  # the run will report these
-        with bare_worker(options, {}, preloads) as ask:
-            answer = ask(ListOwnEntries()).answer
-        if isinstance(answer, Entries):
-            return _again([*not_here(answer.entries)])
-    return RemovedRegistrations()
-
-
-def _again(entries: Sequence[Entry]) -> RemovedRegistrations:
-    removable = [(table, key) for table, key in entries if _OPERATOR.fullmatch(key)]
-    lost = [each for each in entries if each not in removable]
-    return RemovedRegistrations(
-        Preload(FILE, _text(removable)) if removable else None,
-        tuple(_REMOVED.format(*each) for each in removable),
-        tuple(_LOST.format(*each) for each in lost),
-    )
-
-
-def _text(entries: Sequence[Entry]) -> str:
-    modules = dict.fromkeys(table.rpartition(".")[0] for table, _ in entries)
-    lines = [
-        *(f"import {module}" for module in ("torch", *modules)),
-        "",
-        *(f"{table}.pop(torch.ops.{key}, None)" for table, key in entries),
-    ]
-    text = "\n".join(lines) + "\n"
-    return mark_as_generated(text, "leaves out what was taken out where it was called")
-
-
-_THERE = "{0} has no {1} in this session, but the preloaded modules register one: "
-_REMOVED = f"{_THERE}a generated preload removes it"
-_LOST = f"{_THERE}the run keeps it, unless preload=['passes'] names other modules"

@@ -11,10 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from shrinkfx.intake.modules import Preload, file_sets_attribute
-from shrinkfx.intake.restored_settings import (
+from shrinkfx.intake.modules import (
     FILE,
+    Preload,
     RestoredValue,
+    file_sets_attribute,
     render_settings_module,
 )
 from shrinkfx.program.uninstalled_files import is_path

@@ -4,23 +4,41 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Iterator
+import shutil
+import signal
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from shrinkfx.errors import NotCuttable, NotReproducible, UsageError
-from shrinkfx.intake import minifier, runnable
-from shrinkfx.intake.found import DOES_NOT_FAIL, PROGRAM, ResolvedProgram
-from shrinkfx.intake.recognise import holds_run, read_dump
-from shrinkfx.intake.script import Kind, Script, read_script
-from shrinkfx.options.options import Options
-from shrinkfx.system.folder_lock import lock_folder
-from shrinkfx.system.output_folder import (
-    INTAKE,
-    output_folder,
-    remove_if_empty,
+from shrinkfx.check.client.server import Server
+from shrinkfx.check.preflight import require_program
+from shrinkfx.errors import (
+    LoadError,
+    NotCuttable,
+    NotReproducible,
+    UsageError,
+    WorkerError,
 )
+from shrinkfx.intake.dump import Kind, Script, holds_run, read_dump, read_script
+from shrinkfx.intake.found import DOES_NOT_FAIL, PROGRAM, ResolvedProgram
+from shrinkfx.options.options import Options
+from shrinkfx.protocol.answers import Ending, Exported, Settings, Unresolved
+from shrinkfx.protocol.choices import InductorOptions
+from shrinkfx.protocol.requests import (
+    ExportRunnable,
+    ReadSettings,
+    Request,
+    RunRunnable,
+    Task,
+)
+from shrinkfx.system.folder_lock import lock_folder
+from shrinkfx.system.host_memory import estimate_available_bytes
+from shrinkfx.system.output_folder import INTAKE, output_folder, remove_if_empty
+from shrinkfx.system.sandbox import Sandbox
 from shrinkfx.wording import Flag, MessageText
+
+CODE = "fx_graph_runnable.py"
+"""Name of the copy of a dump's code in the folder ``intake``."""
 
 
 @contextlib.contextmanager
@@ -50,7 +68,7 @@ def resolve_program(
         yield options
         return
     if script.kind is Kind.RUNNABLE:
-        runnable.require_consent(script, options)
+        require_consent(script, options)
     require_others()
     out = output_folder(options.out, options.model.resolve())
     try:
@@ -99,7 +117,7 @@ def _write_program(script: Script, options: Options, out: Path) -> ResolvedProgr
         raise
 
 
-_OUR_FILES = (PROGRAM, runnable.CODE, DOES_NOT_FAIL)
+_OUR_FILES = (PROGRAM, CODE, DOES_NOT_FAIL)
 """Files that this module writes into the folder ``intake``."""
 
 
@@ -117,8 +135,8 @@ def _load_dump(script: Script, options: Options, folder: Path) -> ResolvedProgra
     folder.mkdir(exist_ok=True)
     (folder / DOES_NOT_FAIL).unlink(missing_ok=True)
     if script.kind is Kind.RUNNABLE:
-        return runnable.export(script, options, folder)
-    return minifier.take_program(script, options, folder)
+        return export_runnable(script, options, folder)
+    return take_program(script, options, folder)
 
 
 def with_torch_compile(error: NotReproducible, options: Options) -> NotReproducible:
@@ -127,12 +145,12 @@ def with_torch_compile(error: NotReproducible, options: Options) -> NotReproduci
     Returns:
         The error unchanged if the program is not from a torch.compile dump.
     """
-    code = options.model.with_name(runnable.CODE)
+    code = options.model.with_name(CODE)
     from_here = options.run_code and code.parent.name == INTAKE and code.is_file()
     if not from_here or isinstance(error, NotCuttable):
         return error
     script = read_script(code, code.read_text(encoding="utf-8"))
-    outcome = runnable.run_as_torch_compile(code, script.save_dir, options)
+    outcome = run_as_torch_compile(code, script.save_dir, options)
     kind = "" if error.wanted == "any" else f" with '{error.wanted}'"
     comparison = (
         f"the program does not fail{kind} under AOTInductor; run as torch.compile runs "
@@ -140,3 +158,267 @@ def with_torch_compile(error: NotReproducible, options: Options) -> NotReproduci
     )
     advice = MessageText.lines([comparison, error.advice])
     return NotReproducible(error.wanted, error.runs, error.seen, advice, error.seconds)
+
+
+# Start a worker without a program, to read Inductor's default settings.
+
+
+_TIMEOUT_S = 600.0
+
+AskWorker = Callable[[Task], Ending]
+
+
+@contextlib.contextmanager
+def bare_worker(
+    options: Options,
+    environment: Mapping[str, str],
+    preloads: Sequence[str] = (),
+    *,
+    writable: Sequence[Path] = (),
+    readable: Sequence[Path] = (),
+) -> Iterator[AskWorker]:
+    """Start a worker with the variables of a failing run; yield its ``ask`` function.
+
+    Args:
+        writable: the folders that its tasks write to.
+        readable: the files and folders that its tasks read.
+
+    Raises:
+        LoadError: a preload cannot be read.
+        WorkerError: the worker died.
+    """
+    variables = {**environment, **options.environment}
+    sandbox = Sandbox.choose(
+        options.sandbox, _note_nothing, writable, (*options.files, *readable)
+    )
+    with Server(
+        preloads=preloads, environment=variables, cwd=options.cwd, sandbox=sandbox
+    ) as server:
+
+        def ask(task: Task) -> Ending:
+            timeout_s = options.timeout_s or _TIMEOUT_S
+            memory = estimate_available_bytes() * 3 // 4
+            return server.ask(Request(task, timeout_s=timeout_s, max_rss_bytes=memory))
+
+        yield ask
+
+
+def _note_nothing(_: str) -> None:
+    """Leave it to the run to say that there is no sandbox."""
+
+
+def find_changed_settings(
+    ask: AskWorker, script: Script
+) -> tuple[InductorOptions, tuple[str, ...]]:
+    """Return a script's settings that differ from the values without the script.
+
+    This is needed because PyTorch dumps each setting that was ever set, even to its
+    default.
+
+    Returns:
+        The settings of Inductor that differ, and sentences about them and the others.
+    """
+    wanted = {**script.inductor, **script.others}
+    if not wanted:
+        return {}, ()
+    answer = ask(ReadSettings(wanted)).answer
+    if not isinstance(answer, Settings):
+        return script.inductor, (_NO_DEFAULTS,)
+    values = answer.values
+    differ = {
+        name: value
+        for name, value in wanted.items()
+        if name in values and values[name] not in (value, repr(value))
+    }
+    inductor = {k: v for k, v in differ.items() if k in script.inductor}
+    others = {k: v for k, v in differ.items() if k in script.others}
+    unknown = sorted(wanted.keys() - values.keys())
+    sections = (
+        ("with the settings", _listed(inductor)),
+        ("omitted settings that are not of Inductor", _listed(others)),
+        (
+            "omitted settings that this version of PyTorch lacks",
+            ", ".join(unknown),
+        ),
+    )
+    return inductor, tuple(f"{title}: {names}" for title, names in sections if names)
+
+
+_NO_DEFAULTS = "with all of its settings: the worker could not read the defaults"
+
+
+def _listed(settings: InductorOptions) -> str:
+    return ", ".join(f"{name}={value!r}" for name, value in settings.items())
+
+
+# Load the program of a dump of PyTorch's AOTI minifier.
+
+
+def take_program(script: Script, options: Options, folder: Path) -> ResolvedProgram:
+    """Copy the dump's program into the folder of a run, without executing the script.
+
+    The program is copied because the minifier overwrites the file with each program
+    that it tries.
+
+    Raises:
+        LoadError: the program does not exist, or is not a ``.pt2``.
+    """
+    file = locate(script.program, script.path)
+    if file is None:
+        raise LoadError(
+            str(script.path),
+            f"loads {script.program}, which does not exist, not even next to the "
+            "script",
+            f"put {Path(script.program).name} next to {script.path.name}",
+        )
+    require_program(file)
+    program = folder / PROGRAM
+    shutil.copyfile(file, program)
+    with bare_worker(options, script.environment) as ask:
+        inductor, notes = find_changed_settings(ask, script)
+    return ResolvedProgram(
+        program=program,
+        inductor=inductor,
+        environment=script.environment,
+        notes=(f"{script.path} loads {file}", *script.notes, *notes),
+    )
+
+
+def locate(name: str, script: Path) -> Path | None:
+    """Find a file that a script names, also if both were moved.
+
+    If the path no longer exists, its ends are tried next to the script, the longest
+    first: ``minifier/checkpoints/x.pt2``, ``checkpoints/x.pt2``, ``x.pt2``.
+    """
+    if not name:
+        return None
+    return next((path for path in _places(name, script) if path.exists()), None)
+
+
+def _places(name: str, script: Path) -> Iterator[Path]:
+    parts, is_absolute = Path(name).parts, Path(name).is_absolute()
+    if is_absolute:
+        yield Path(name)
+    for first in range(int(is_absolute), len(parts)):
+        yield script.parent.joinpath(*parts[first:])
+
+
+# Export a graph that torch.compile dumped as code, by running the code in a worker.
+#
+# This needs the user's consent (``--run-code``). The code is first copied into the
+# folder of the run. The copy is what runs, so the user can read it afterwards.
+
+
+_WORDS = 300
+
+
+def require_consent(script: Script, options: Options) -> None:
+    """Raise unless the user has allowed the code to run.
+
+    Raises:
+        UsageError: names the code that would run, and the flag that allows it.
+    """
+    if options.run_code:
+        return
+    lines = len(script.text.splitlines())
+    raise UsageError(
+        f"{script.path} contains a graph that torch.compile dumped as code: exporting "
+        f"it runs these {lines} lines of Python, which can do anything Python can; "
+        "they run in their own process, under the limits of a check. If you trust the "
+        "author of the file, add ",
+        Flag("--run-code", True),
+    )
+
+
+def export_runnable(script: Script, options: Options, folder: Path) -> ResolvedProgram:
+    """Run the code in a worker, and export its graph into the folder of the run.
+
+    Raises:
+        LoadError: the code cannot be run or exported, or its process dies.
+    """
+    code, program = folder / CODE, folder / PROGRAM
+    data = locate(script.save_dir, script.path)
+    save_dir = str(data.resolve()) if data else ""
+    text = script.text
+    if script.save_dir:  # the copy must find the data although the script was moved
+        text = text.replace(repr(script.save_dir), repr(save_dir or None))
+    code.write_text(text, encoding="utf-8")
+    task = ExportRunnable(str(code.resolve()), save_dir, str(program.resolve()))
+    places: dict[str, list[Path]] = {
+        "writable": [folder],
+        "readable": [data] if data else [],
+    }
+    with bare_worker(options, script.environment, options.preload, **places) as ask:
+        ending = ask(task)
+        inductor, notes = find_changed_settings(ask, script)
+    if not isinstance(ending.answer, Exported):
+        raise LoadError(
+            str(script.path),
+            f"could not be exported: {_describe_child_end(ending)}",
+            _ADVICE,
+        )
+    return ResolvedProgram(
+        program=program,
+        inductor=inductor,
+        environment=script.environment,
+        notes=(
+            *script.notes,
+            *notes,
+            *_describe_export(ending.answer, script, data),
+        ),
+    )
+
+
+_ADVICE = MessageText(
+    "check that the script runs by itself. If it uses custom operators: ",
+    Flag("--preload", stands="MODULE"),
+    ". AOTInductor cannot compile a program that torch.export rejects",
+)
+
+
+def _describe_export(
+    result: Exported, script: Script, folder: Path | None
+) -> Iterator[str]:
+    if result.made_up:
+        why = "the script names no folder with the inputs of the failing run"
+        if script.save_dir:
+            where = folder or f"{script.save_dir}, nor next to the script"
+            why = f"the inputs of the failing run are not in {where}"
+        number = f"{result.made_up} of {result.inputs}"
+        yield f"{number} inputs have generated values: {why}"
+    if result.fixed:
+        yield f"numbers kept as constants: {', '.join(result.fixed)}"
+    if result.left_out:
+        yield f"omitted {result.left_out} of its results, because they are not tensors"
+
+
+def run_as_torch_compile(code: Path, save_dir: str, options: Options) -> str:
+    """Run a graph as the dump's own ``__main__`` would, and describe the outcome."""
+    try:
+        read = [code, Path(save_dir)] if save_dir else [code]
+        with bare_worker(options, {}, options.preload, readable=read) as ask:
+            ending = ask(RunRunnable(str(code.resolve()), save_dir))
+    except (LoadError, WorkerError) as error:
+        return f"the outcome is unknown: {error}"
+    if isinstance(ending.answer, Unresolved):
+        return f"the outcome is unknown: {ending.answer.why}"
+    if (ending.how, ending.code, ending.raised) == _PASSES:
+        return "it does not fail either"
+    return f"it fails: {_describe_child_end(ending)}"
+
+
+_PASSES = ("exit", 0, None)
+
+
+def _describe_child_end(ending: Ending) -> str:
+    """Describe in one line how a child process ended."""
+    if raised := ending.raised:
+        text = " ".join(raised.message.split())
+        return f"{raised.type}: {text:.{_WORDS}}"
+    if ending.how == "signal":
+        return f"it died of {signal.Signals(ending.code).name}"
+    if ending.how == "timeout":
+        return f"it did not end within {ending.seconds:.0f} s (--timeout)"
+    if ending.how == "memory":
+        return "it needs more memory than is free"
+    return f"it ended with {ending.how} {ending.code}"

@@ -370,17 +370,6 @@ class Collected(Answer):
     hosts: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class Entries(Answer):
-    """Entries of Inductor's tables that do not come from PyTorch.
-
-    Attributes:
-        entries: module and name of a table, and a key in the table, as text.
-    """
-
-    entries: tuple[tuple[str, str], ...]
-
-
 class Status(StrEnum):
     """Whether a part of an environment works."""
 

@@ -15,7 +15,6 @@ from shrinkfx.protocol.answers import (
     Collected,
     Description,
     Done,
-    Entries,
     Examined,
     Exported,
     Fitted,
@@ -487,14 +486,6 @@ class ReadSettings(Task):
     answer = Settings
 
     wanted: InductorOptions
-
-
-@dataclass(frozen=True)
-class ListOwnEntries(Task):
-    """List the entries that preloads added to Inductor's tables."""
-
-    doing = "reading tables of Inductor"
-    answer = Entries
 
 
 @dataclass(frozen=True)

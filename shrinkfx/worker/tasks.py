@@ -50,7 +50,6 @@ from shrinkfx.protocol.requests import (
     FitRewrites,
     InspectEnvironment,
     ListCandidate,
-    ListOwnEntries,
     ReadSettings,
     Request,
     RunPreload,
@@ -91,7 +90,6 @@ from shrinkfx.worker.graph.describe import (
     keeps_state,
 )
 from shrinkfx.worker.graph.rebuild import CannotRebuild, RebuiltCandidate
-from shrinkfx.worker.intake.tables import own_entries
 from shrinkfx.worker.listing.fit import fit_rewrites
 from shrinkfx.worker.loading import devices
 from shrinkfx.worker.loading.import_advice import (
@@ -172,9 +170,6 @@ class Worker(WorkerState):
             case ReadSettings() as task:
                 note(Stage.DONE)
                 return read_settings(self.setup, task.wanted)
-            case ListOwnEntries():
-                note(Stage.DONE)
-                return own_entries()
             case CollectVersions():
                 return self._collect_versions(note)
             case InspectEnvironment():

@@ -22,11 +22,11 @@ from support.fake_torch import install
 from shrinkfx import api
 from shrinkfx.api import reducing
 from shrinkfx.errors import NothingToReduce, UsageError
-from shrinkfx.intake.capture import pythons, script_capture
-from shrinkfx.intake.capture.counts import write_counts
-from shrinkfx.intake.capture.pythons import advise_own_python
-from shrinkfx.intake.capture.running import environment
-from shrinkfx.intake.restored_settings import RestoredValue, render_settings
+from shrinkfx.intake.capture import running as pythons
+from shrinkfx.intake.capture import script_capture
+from shrinkfx.intake.capture.records import write_counts
+from shrinkfx.intake.capture.running import advise_own_python, environment
+from shrinkfx.intake.modules import RestoredValue, render_settings
 from shrinkfx.options.in_script import FailedStep
 from shrinkfx.options.options import Options
 from shrinkfx.preloads.custom_code_sources import mark_as_generated

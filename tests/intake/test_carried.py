@@ -9,15 +9,15 @@ from types import SimpleNamespace as Has
 
 import pytest
 
-from shrinkfx.intake.capture.counts import write_counts
-from shrinkfx.intake.carried import (
+from shrinkfx.intake.capture.records import write_counts
+from shrinkfx.intake.found import (
     is_setting,
     is_user_variable,
     is_variable,
     names_programs,
 )
 from shrinkfx.program.skeleton import PYTORCH_NAMESPACES
-from shrinkfx.worker.intake.watching import counts
+from shrinkfx.worker.intake.watching import programs
 
 
 @pytest.mark.parametrize(
@@ -106,14 +106,14 @@ def test_size_arithmetic_is_not_counted_as_operator(
 ) -> None:
     write_counts(tmp_path)
     node = Has(op=op, target=target, meta={"val": value})
-    assert counts.read(str(tmp_path)).is_operator(node) is is_one
+    assert programs.read_counts(str(tmp_path)).is_operator(node) is is_one
 
 
 def test_counts_are_read_with_namespaces_and_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_counts(tmp_path)
-    told = counts.read(str(tmp_path))
+    told = programs.read_counts(str(tmp_path))
     assert told.namespaces == PYTORCH_NAMESPACES
     monkeypatch.setenv("TORCH_SOMETHING", "1")
     monkeypatch.setenv("TORCH_TOKEN", "abc")

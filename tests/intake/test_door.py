@@ -23,11 +23,15 @@ from shrinkfx.errors import (
     WorkerError,
 )
 from shrinkfx.failure.signature import Kind, Signature, Stage
-from shrinkfx.intake import minifier, runnable
-from shrinkfx.intake.minifier import locate
-from shrinkfx.intake.resolve_input import resolve_program, with_torch_compile
-from shrinkfx.intake.script import read_script
-from shrinkfx.intake.worker import AskWorker, find_changed_settings
+from shrinkfx.intake import resolve_input
+from shrinkfx.intake.dump import read_script
+from shrinkfx.intake.resolve_input import (
+    AskWorker,
+    find_changed_settings,
+    locate,
+    resolve_program,
+    with_torch_compile,
+)
 from shrinkfx.options.options import Options, Sweeping
 from shrinkfx.protocol.answers import (
     Answer,
@@ -77,8 +81,7 @@ class FakeWorker:
 @pytest.fixture
 def fake_worker(monkeypatch: pytest.MonkeyPatch) -> FakeWorker:
     worker = FakeWorker()
-    for module in (minifier, runnable):
-        monkeypatch.setattr(module, "bare_worker", worker.worker)
+    monkeypatch.setattr(resolve_input, "bare_worker", worker.worker)
     return worker
 
 
@@ -320,7 +323,7 @@ def test_message_reports_unknown_outcome_under_torch_compile(
         raise raised
 
     if raised:
-        monkeypatch.setattr(runnable, "bare_worker", dies)
+        monkeypatch.setattr(resolve_input, "bare_worker", dies)
     assert says in str(with_torch_compile(PASSED, options))
 
 

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import types
 import zipfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -21,11 +21,10 @@ from shrinkfx.api import reducing
 from shrinkfx.errors import LoadError, StorageError, UsageError
 from shrinkfx.events import NoteAdded
 from shrinkfx.intake import in_memory
-from shrinkfx.intake.in_memory import ObjectInput, RemovedRegistrations, save_object
+from shrinkfx.intake.in_memory import ObjectInput, save_object
 from shrinkfx.intake.in_session import Source, copy_session
-from shrinkfx.intake.modules import Preload
 from shrinkfx.options.options import Options
-from shrinkfx.worker.intake.operators import find_registrations
+from shrinkfx.worker.intake.objects import find_registrations
 
 OPERATORS = """
 import torch
@@ -76,20 +75,6 @@ def _run_options(monkeypatch: pytest.MonkeyPatch) -> list[Options]:
 
     monkeypatch.setattr(reducing, "run", run)
     return run_options
-
-
-@pytest.fixture(name="removed", autouse=True)
-def _removed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> dict[tuple[str, ...], RemovedRegistrations]:
-    """What is taken out where some preloads have been imported; nothing is asked."""
-    removed: dict[tuple[str, ...], RemovedRegistrations] = {}
-
-    def answer(preloads: Sequence[str], *_: object) -> RemovedRegistrations:
-        return removed.setdefault(tuple(preloads), RemovedRegistrations())
-
-    monkeypatch.setattr(in_memory, "taken_out", answer)
-    return removed
 
 
 @pytest.fixture(autouse=True)
@@ -367,7 +352,6 @@ def collect_notes() -> tuple[list[str], Callable[[object], None]]:
 
 def test_module_of_active_pass_is_preloaded_and_lambda_is_reported(
     run_options: list[Options],
-    removed: dict[tuple[str, ...], RemovedRegistrations],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -401,33 +385,6 @@ def test_module_of_active_pass_is_preloaded_and_lambda_is_reported(
     assert name == "live_passes"
     setting = "torch._inductor.config.post_grad_custom_pre_pass"
     assert f"{setting} = Nothing()\n" in Path(written).read_text()
-    assert [*removed] == [("live_passes",), second.preload], "each asked about once"
-
-
-def test_registrations_removed_in_session_are_preloaded_and_reported(
-    run_options: list[Options],
-    removed: dict[tuple[str, ...], RemovedRegistrations],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    (tmp_path / "live_decomps.py").write_text(PASSES)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    text = "import torch\n"
-    removed["live_decomps",] = RemovedRegistrations(
-        Preload("preload_taken_out", text), ("x is taken out",), ("y is not",)
-    )
-    told, listen = collect_notes()
-    config = torch._inductor.config
-    names = "post_grad_custom_post_pass", "post_grad_custom_pre_pass"
-    with config.patch(dict.fromkeys(names)):
-        importlib.import_module("live_decomps")
-        shrinkfx.minify(Small().eval(), args=(X,), kwargs=BIAS, listener=listen)
-    sys.modules.pop("live_decomps")
-    (options,) = run_options
-    name, written = options.preload
-    assert (name, Path(written).read_text()) == ("live_decomps", text)
-    assert Path(written).name == "preload_taken_out.py"
-    assert told[-2:] == ["x is taken out", "y is not"]
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from shrinkfx.intake.capture.patience import ASLEEP_S, BUSY_CALL_S, HangDetector
 from shrinkfx.intake.capture.records import BEGUN, Step
+from shrinkfx.intake.capture.running import ASLEEP_S, BUSY_CALL_S, HangDetector
 from shrinkfx.system.processes import Sample
 
 

@@ -8,8 +8,7 @@ import pytest
 from support.dumped import LAUNCHER, RUNNABLE, logged
 
 from shrinkfx.errors import LoadError, UsageError
-from shrinkfx.intake.recognise import is_dump, read_dump
-from shrinkfx.intake.script import Kind
+from shrinkfx.intake.dump import Kind, is_dump, read_dump
 
 
 def put(folder: Path, *paths: str, text: str = LAUNCHER) -> None:

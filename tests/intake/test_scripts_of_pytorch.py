@@ -8,7 +8,7 @@ import pytest
 from support.dumped import LAUNCHER, RUNNABLE
 
 from shrinkfx.errors import LoadError
-from shrinkfx.intake.script import Kind, read_script
+from shrinkfx.intake.dump import Kind, read_script
 
 PATH = Path("minifier_launcher.py")
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from test_repro import about
 
-from shrinkfx.intake.restored_settings import RestoredValue, render_settings_module
+from shrinkfx.intake.modules import RestoredValue, render_settings_module
 from shrinkfx.preloads.bundle_builder import (
     build_bundle,
     find_named_files,

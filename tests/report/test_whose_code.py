@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from shrinkfx.intake.restored_settings import RestoredValue, render_settings_module
+from shrinkfx.intake.modules import RestoredValue, render_settings_module
 from shrinkfx.preloads.custom_code_sources import (
     describe_copy,
     find_custom_code,

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from shrinkfx.errors import REPORT_BUG, SEE_DOCTOR, NothingToReduce, UsageError
-from shrinkfx.intake.capture.pythons import advise_own_python, shorten_command
 from shrinkfx.intake.capture.records import (
     BEGUN,
     CALL,
@@ -21,6 +20,7 @@ from shrinkfx.intake.capture.records import (
     ScriptEnd,
     Step,
 )
+from shrinkfx.intake.capture.running import advise_own_python, shorten_command
 from shrinkfx.options.in_script import FailedStep, ScriptFailure
 from shrinkfx.wording import Flag
 

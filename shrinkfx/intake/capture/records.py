@@ -12,7 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-from shrinkfx.intake.restored_settings import RestoredValue
+from shrinkfx.intake.found import COMPILERS, SECRETS, VARIABLES
+from shrinkfx.intake.modules import RestoredValue
+from shrinkfx.program.skeleton import ARITHMETIC, PYTORCH_NAMESPACES, SIZE_FUNCTIONS
 from shrinkfx.protocol.choices import InductorOptions
 
 BEGUN, ENDED, RAISED = "begun", "ended", "raised"
@@ -257,3 +259,25 @@ def _records(folder: Path, pattern: str) -> Iterator[tuple[Path, Any]]:
     for path in sorted(folder.glob(pattern)):
         with contextlib.suppress(FileNotFoundError):
             yield path, json.loads(path.read_text())
+
+
+# Write the names that the captured script's processes need.
+
+
+COUNTS = "counts.json"
+"""The first file in the folder of a capture."""
+
+
+def write_counts(folder: Path) -> None:
+    """Write the names to the capture's folder, where the script's processes read them.
+
+    The script's interpreter may not have shrinkfx, so they cannot be imported there.
+    """
+    names = {
+        "variables": (*VARIABLES, *COMPILERS),
+        "secrets": SECRETS,
+        "namespaces": sorted(PYTORCH_NAMESPACES),
+        "of_sizes": sorted(SIZE_FUNCTIONS),
+        "arithmetic": sorted(ARITHMETIC),
+    }
+    (folder / COUNTS).write_text(json.dumps(names))

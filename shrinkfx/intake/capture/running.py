@@ -6,26 +6,38 @@ import contextlib
 import difflib
 import glob
 import os
+import re
+import select
 import shlex
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
-from shrinkfx.check.client.orphans import new_mark, tag_process
+import shrinkfx
+from shrinkfx.check.client.orphans import kill_marked, new_mark, tag_process
 from shrinkfx.errors import UsageError
-from shrinkfx.intake.capture.counts import write_counts
-from shrinkfx.intake.capture.outliving import kill_at_end
-from shrinkfx.intake.capture.patience import HangDetector
-from shrinkfx.intake.capture.pythons import find_python_script, shorten_command
-from shrinkfx.intake.capture.records import ScriptEnd, open_steps
+from shrinkfx.intake.capture.records import (
+    CALL,
+    ScriptEnd,
+    Step,
+    open_steps,
+    write_counts,
+)
 from shrinkfx.protocol.requests import MARK
-from shrinkfx.system.processes import read_process_state
+from shrinkfx.system.own_time import OwnTime
+from shrinkfx.system.processes import (
+    Sample,
+    list_descendants,
+    read_process_state,
+    sample_processes,
+)
 from shrinkfx.wording import Flag
 
 FOLDER = "SHRINKFX_CAPTURE"
@@ -224,3 +236,206 @@ def _give(group: int) -> None:
         os.tcsetpgrp(_STDIN, group)
     finally:
         signal.signal(signal.SIGTTOU, before)
+
+
+# A helper process that kills what a captured script leaves running.
+#
+# It waits for the end of its stdin or for the death of this process, because a killed
+# process cannot clean up itself.
+
+
+_CHECK_PARENT_S = 1.0
+"""Interval in seconds at which the helper checks its parent.
+
+The pipe alone is not sufficient, because a forked copy of the parent may keep it open.
+"""
+
+
+@contextlib.contextmanager
+def kill_at_end(mark: str) -> Iterator[None]:
+    """Kill all processes with a mark when the block ends or this process dies."""
+    root = str(Path(shrinkfx.__file__).resolve().parents[1])
+    path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
+    other = subprocess.Popen(
+        [sys.executable, "-P", "-m", __name__, mark, str(os.getpid())],
+        env={**os.environ, "PYTHONPATH": path},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        yield
+    finally:
+        other.communicate()  # closes its stdin; another Ctrl-C has no effect
+        if other.returncode:
+            kill_marked(mark)
+
+
+def _wait(parent: int) -> None:
+    while (
+        os.getppid() == parent
+        and not select.select([_STDIN], [], [], _CHECK_PARENT_S)[0]
+    ):
+        pass
+
+
+# Decide when a script hangs: only inside a step in PyTorch, never between steps.
+#
+# A server that waits for requests does not hang. A step hangs if its processes use no
+# CPU, read nothing and write nothing for a minute. A busy call may take ten minutes of
+# its own time; a busy compilation has no limit. ``--timeout`` limits the own time of
+# any step.
+
+
+ASLEEP_S, BUSY_CALL_S = 60.0, 600.0
+"""Limits in seconds of an idle step and of a busy call.
+
+A check of a small program, and one of the largest programs, may take as long.
+"""
+
+_IDLE_CPU_S = 0.05
+"""CPU seconds that idle threads may use between two looks."""
+
+Key = tuple[int, str, int]
+
+
+@dataclass
+class _Watched:
+    """A step, and the time of its last known activity."""
+
+    own: OwnTime
+    since: float
+    cpu_seconds: float = 0.0
+    moved: int = 0
+
+
+@dataclass
+class HangDetector:
+    """Finds the steps that hang.
+
+    Attributes:
+        timeout_s: the value of ``--timeout``, or None.
+        waited_s: seconds that the last hanging step was waited for.
+    """
+
+    timeout_s: float | None = None
+    clock: Callable[[], float] = time.monotonic
+    look: Callable[[int], Sample] = lambda pid: sample_processes(
+        [pid, *list_descendants(pid)]
+    )
+    moved: Callable[[int], int] = lambda pid: bytes_moved(pid)
+    asleep_s: float = ASLEEP_S
+    waited_s: float = 0.0
+    _watched: dict[Key, _Watched] = field(default_factory=dict)
+
+    def find_hanging_step(self, steps: Sequence[Step]) -> Step | None:
+        """Return a step that hangs, or None.
+
+        Args:
+            steps: all steps that have not ended.
+        """
+        keys = {_key(step) for step in steps}
+        for ended in self._watched.keys() - keys:
+            del self._watched[ended]
+        return next((step for step in steps if self._hangs(step)), None)
+
+    def _hangs(self, step: Step) -> bool:
+        watched = self._watched.get(_key(step))
+        if watched is None:
+            own_time = OwnTime(lambda: self.look(step.pid), clock=self.clock)
+            self._watched[_key(step)] = _Watched(own_time, self.clock())
+            return False
+        limit = self.timeout_s or (BUSY_CALL_S if step.what == CALL else None)
+        if limit is not None and watched.own.exceeds(limit):
+            self.waited_s = watched.own.seconds
+            return True
+        return self.timeout_s is None and self._sleeps(step, watched)
+
+    def _sleeps(self, step: Step, watched: _Watched) -> bool:
+        """Return whether a step is idle; look rarely, because a look is expensive."""
+        if self.clock() - watched.since < self.asleep_s:
+            return False
+        seen, moved = self.look(step.pid), self.moved(step.pid)
+        used = seen.cpu_seconds - watched.cpu_seconds
+        idle = seen.is_asleep and used < _IDLE_CPU_S and moved == watched.moved
+        self.waited_s = self.clock() - watched.since
+        watched.since, watched.cpu_seconds = self.clock(), seen.cpu_seconds
+        watched.moved = moved
+        return idle
+
+
+def _key(step: Step) -> Key:
+    return step.pid, step.what, step.at
+
+
+def bytes_moved(pid: int) -> int:
+    """Return the bytes that a process has read and written, including pipes."""
+    try:
+        lines = Path(f"/proc/{pid}/io").read_text().splitlines()
+    except OSError:
+        return 0
+    counters = dict(line.split(": ") for line in lines)
+    return int(counters.get("rchar", 0)) + int(counters.get("wchar", 0))
+
+
+# Recognize the Python of a command, and rewrite the command for shrinkfx's Python.
+
+
+_PYTHON = re.compile(r"python[\d.]*")
+
+
+def is_python(word: str) -> bool:
+    """Return whether a command's first word is a Python interpreter."""
+    return bool(_PYTHON.fullmatch(os.path.basename(word)))
+
+
+def find_python_script(command: Sequence[str]) -> str:
+    """Return the path of the script that a Python command runs, or ''.
+
+    It is '' for stdin (``-``), a module (``-m``) and inline code (``-c``).
+    """
+    if not is_python(command[0]):
+        return ""
+    words = iter(command[1:])
+    for word in words:
+        if word in _TAKES_A_WORD:
+            next(words, None)
+        elif not word.startswith("-"):
+            return word
+        elif word == "-" or word.startswith(("-c", "-m")):
+            return ""
+    return ""
+
+
+_TAKES_A_WORD = {"-X", "-W", "--check-hash-based-pycs"}
+"""Options of Python that take a separate value."""
+
+
+def shorten_command(command: Sequence[str]) -> str:
+    """Shorten a command to its first two words, or three for ``python -m module``."""
+    return " ".join(command[: 3 if "-m" in command[:2] else 2])
+
+
+def advise_own_python(command: Sequence[str]) -> str:
+    """Return advice to run a command with the Python of shrinkfx."""
+    if find_spec("torch") is None:
+        return "\nuse the path of a Python that has PyTorch, as in /env/bin/python"
+    name, *rest = command
+    module = _RUN_AS.get(os.path.basename(name))
+    python: tuple[str, ...] = (sys.executable, *(("-m", module) if module else ()))
+    if module is None and not is_python(name):
+        path = f"PATH={shlex.quote(os.path.dirname(sys.executable))}:$PATH"
+        suggestion = f"{path} shrinkfx --capture -- {shlex.join(command)}"
+    else:
+        suggestion = f"shrinkfx --capture -- {shlex.join((*python, *rest))}"
+    return f"\nto run it with the Python of shrinkfx, which has PyTorch: {suggestion}"
+
+
+_RUN_AS = {"pytest": "pytest", "py.test": "pytest", "torchrun": "torch.distributed.run"}
+"""Commands that are modules of the Python for which they are installed."""
+
+
+if __name__ == "__main__":
+    _wait(int(sys.argv[2]))
+    kill_marked(sys.argv[1])

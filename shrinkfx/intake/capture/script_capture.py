@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import json
 import os
 import re
@@ -16,10 +17,9 @@ from pathlib import Path
 from typing import IO
 
 from shrinkfx.errors import LoadError, NothingToReduce, UsageError
-from shrinkfx.intake.capture import counts
 from shrinkfx.intake.capture.choosing import Choice, choose, render_program_table
-from shrinkfx.intake.capture.patience import HangDetector
 from shrinkfx.intake.capture.records import (
+    COUNTS,
     STARTED,
     Capture,
     CapturedProgram,
@@ -28,21 +28,24 @@ from shrinkfx.intake.capture.records import (
     Step,
     open_steps,
 )
-from shrinkfx.intake.capture.running import CapturedCommand
-from shrinkfx.intake.carried import is_setting, is_user_variable, is_variable
-from shrinkfx.intake.found import ResolvedProgram
+from shrinkfx.intake.capture.running import CapturedCommand, HangDetector
+from shrinkfx.intake.found import (
+    DOES_NOT_FAIL,
+    ResolvedProgram,
+    is_setting,
+    is_user_variable,
+    is_variable,
+)
 from shrinkfx.intake.modules import (
+    FILE,
+    RestoredValue,
     choose_preloads,
     file_sets_attribute,
     find_preload_files,
-    text_sets_attribute,
-    write_preload_module,
-)
-from shrinkfx.intake.restored_settings import (
-    FILE,
-    RestoredValue,
     render_settings,
     render_settings_module,
+    text_sets_attribute,
+    write_preload_module,
 )
 from shrinkfx.options.options import Options
 from shrinkfx.preloads.compiling_calls import COMPILES
@@ -51,7 +54,7 @@ from shrinkfx.preloads.definitions import REGISTRAR, slice_file
 from shrinkfx.preloads.statements import read_source, statements_of, text_of
 from shrinkfx.protocol.choices import InductorOptions
 from shrinkfx.system.atomic_files import write_json
-from shrinkfx.system.output_folder import CAPTURE, moved_file_finder
+from shrinkfx.system.output_folder import CAPTURE, INTAKE, moved_file_finder
 from shrinkfx.wording import Flag
 
 END = "end.json"
@@ -144,7 +147,7 @@ def _empty(place: Path) -> Path:
         UsageError: the folder contains files that shrinkfx did not write.
     """
     existing = {path.name for path in place.iterdir()} if place.is_dir() else set()
-    if existing and not existing & {counts.FILE, STARTED}:
+    if existing and not existing & {COUNTS, STARTED}:
         raise UsageError(
             f"{place} exists and is not a capture: choose another ",
             Flag("--out", stands="DIR"),
@@ -507,3 +510,60 @@ def _defines(node: ast.stmt) -> bool:
         called = called.func
     last = getattr(called, "attr", getattr(called, "id", ""))
     return bool(REGISTRAR.fullmatch(last))
+
+
+# Find captures whose programs have not been reduced.
+
+
+@dataclass(frozen=True)
+class UnreducedCapture:
+    """A capture whose programs have not been reduced.
+
+    Attributes:
+        folder: the folder of the run that did not begin.
+        script: the script's name, ``serve.py``; '' if it was not recorded.
+        programs: the number of captured programs.
+        at: the last modification, in seconds since 1970.
+        has_ended: whether the end of the script was recorded.
+        does_not_fail: it is the program of a dump, and its run found no failure.
+    """
+
+    folder: Path
+    script: str
+    programs: int
+    at: float
+    has_ended: bool
+    does_not_fail: bool = False
+
+
+def find_unreduced_capture(folder: Path) -> UnreducedCapture | None:
+    """Return the capture in the folder of a run, or None."""
+    place = folder / CAPTURE
+    programs = len([*place.glob("program-*.json")])
+    if not programs:
+        return None
+    script, end = "", place / END
+    has_ended = os.path.isfile(end)
+    with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
+        ended = ScriptEnd.from_json(json.loads(end.read_text()))
+        script = find_script(ended.command).name
+    return UnreducedCapture(folder, script, programs, place.stat().st_mtime, has_ended)
+
+
+# Find what the folder of a run without a journal contains.
+
+
+def find_unreduced(folder: Path) -> UnreducedCapture | None:
+    """Return a capture, or a program that does not fail; None if there is neither."""
+    return find_unreduced_capture(folder) or _no_failure(folder)
+
+
+def _no_failure(folder: Path) -> UnreducedCapture | None:
+    note = folder / INTAKE / DOES_NOT_FAIL
+    try:
+        program, at = json.loads(note.read_text())["program"], note.stat().st_mtime
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+    return UnreducedCapture(
+        folder, str(program), 1, at, has_ended=True, does_not_fail=True
+    )

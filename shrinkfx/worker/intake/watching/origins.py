@@ -304,11 +304,6 @@ def _of_values(values: Iterable[object]) -> Iterator[Origin]:
             yield from _of_module(module, "its code is in a setting of Inductor")
 
 
-def is_own_code(value: object) -> bool:
-    """Return whether a function, a class or an object is defined in a local file."""
-    return any(origin.is_local for origin in _of_values([value]))
-
-
 @cache
 def is_local(path: str) -> bool:
     """Return whether a file is the user's own: no installation contains it."""

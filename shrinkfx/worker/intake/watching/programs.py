@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import operator
 import os
 import sys
 import threading
@@ -9,13 +11,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from .by_import import ImportDescription, describe_import
-from .counts import Counts
 from .event_log import EventLog, find_calling_line, report_errors
 from .origins import Origin, Origins
-from .settings import InductorSettings, Settings, is_plain
 
 
 @dataclass(frozen=True)
@@ -171,3 +172,106 @@ def save_call_inputs(
     except Exception as error:  # noqa: BLE001 - what cannot be saved may still be run
         return _in_short(error)
     return ""
+
+
+_FILE = "counts.json"
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Names of variables to record, and of operators to count.
+
+    Attributes:
+        variables: prefixes of environment variables that change what PyTorch does.
+        secrets: words in the names of variables that must not be recorded.
+        namespaces: namespaces of the operators that come with PyTorch.
+        of_sizes: functions that read or compute sizes, by their ``__name__``.
+        arithmetic: modules whose functions compute sizes, unless the result is a
+            tensor.
+    """
+
+    variables: tuple[str, ...]
+    secrets: tuple[str, ...]
+    namespaces: frozenset[str]
+    of_sizes: frozenset[str]
+    arithmetic: frozenset[str]
+
+    def is_operator(self, node: Any) -> bool:
+        """Return whether shrinkfx counts a graph node as an operator."""
+        if node.op != "call_function" or node.target is operator.getitem:
+            return False
+        if getattr(node.target, "__name__", "") in self.of_sizes:
+            return False
+        computes = getattr(node.target, "__module__", "") in self.arithmetic
+        return not computes or hasattr(node.meta.get("val"), "dtype")
+
+    def environment(self) -> dict[str, str]:
+        """Return the current environment variables that may matter."""
+        return {
+            name: value
+            for name, value in os.environ.items()
+            if name.startswith(self.variables)
+            and not any(word in name for word in self.secrets)
+        }
+
+
+def read_counts(folder: str) -> Counts:
+    """Read the names from the folder of a capture."""
+    with open(os.path.join(folder, _FILE)) as file:
+        record = json.load(file)
+    return Counts(
+        tuple(record["variables"]),
+        tuple(record["secrets"]),
+        frozenset(record["namespaces"]),
+        frozenset(record["of_sizes"]),
+        frozenset(record["arithmetic"]),
+    )
+
+
+Settings = Mapping[str, Any]
+"""Settings of Inductor by name; each has a type of its own."""
+
+_PLAIN = (bool, int, float, str, type(None))
+
+
+class InductorSettings:
+    """Compares Inductor's configuration with its state right after the import."""
+
+    def __init__(self) -> None:
+        self._config: ModuleType | None = None
+        self._before: Settings = {}
+
+    def remember(self, config: ModuleType) -> None:
+        """Copy the configuration before the script can change it."""
+        self._config = config
+        self._before = config.get_config_copy()
+
+    def changed(self, options: Settings | None) -> Settings:
+        """Return the settings that changed since then, updated with ``options``."""
+        now = self._config.get_config_copy() if self._config else {}
+        differing = {
+            name: value
+            for name, value in now.items()
+            if not is_same(value, self._before.get(name, _ABSENT))
+        }
+        return {**differing, **(options or {})}
+
+
+_ABSENT = object()
+
+
+def is_same(a: object, b: object) -> bool:
+    """Compare two values of a setting; a comparison that raises counts as unequal."""
+    try:
+        return a is b or bool(a == b)
+    except Exception:  # noqa: BLE001 - values of a user's own may compare in any way
+        return False
+
+
+def is_plain(value: object) -> bool:
+    """Return whether a setting consists of simple values that JSON can hold."""
+    if isinstance(value, (list, tuple)):
+        return all(map(is_plain, value))
+    if isinstance(value, dict):
+        return all(isinstance(k, str) and is_plain(v) for k, v in value.items())
+    return isinstance(value, _PLAIN)
