@@ -231,8 +231,8 @@ class Run:
 
 
 DELETING = [
-    *("blame_ladder", "keep_outputs", "cut_suffix", "cut_prefix"),
-    *("module_cuts", "drop_nodes"),
+    *("keep_suspects", "drop_outputs", "cut_suffix", "cut_prefix"),
+    *("drop_modules", "drop_nodes"),
 ]
 """Strategies that drop operators and do nothing else."""
 

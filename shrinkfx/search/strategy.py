@@ -47,14 +47,14 @@ from shrinkfx.program.view import NO_SUSPECTS, View
 ENTRY_POINTS = "shrinkfx.strategies"
 EDITS_PER_NODE = 100
 DEFAULT_ORDER = (
-    *("blame_ladder", "keep_outputs", "cut_suffix", "cut_prefix", "module_cuts"),
-    *("specialise_dims", "drop_nodes", "bypass_operators", "bypass_inside"),
+    *("keep_suspects", "drop_outputs", "cut_suffix", "cut_prefix", "drop_modules"),
+    *("specialize_dims", "drop_nodes", "bypass_operators", "bypass_in_branches"),
     *("merge_inputs", "replace_operators"),
 )
 ORDER_FOR_LISTINGS = (
     "bisect_sizes",
-    *("cut_insides", "redirect_operands", "close_dims", "plain_weights"),
-    *("plain_values", "plain_dtypes", "plain_layouts", "plain_arguments"),
+    *("shrink_branches", "redirect_operands", "make_dims_static", "simplify_weights"),
+    *("simplify_values", "simplify_dtypes", "simplify_layouts", "simplify_arguments"),
     # Last, because a size that matters takes the most queries of all.
     *("shrink_sizes", "drop_dims"),
 )
@@ -150,6 +150,23 @@ def make_law_error(strategy: Strategy, law: int, seen: str) -> StrategyError:
     )
 
 
+OLD_NAMES = {
+    "blame_ladder": "keep_suspects",
+    "bypass_inside": "bypass_in_branches",
+    "close_dims": "make_dims_static",
+    "cut_insides": "shrink_branches",
+    "keep_outputs": "drop_outputs",
+    "module_cuts": "drop_modules",
+    "plain_arguments": "simplify_arguments",
+    "plain_dtypes": "simplify_dtypes",
+    "plain_layouts": "simplify_layouts",
+    "plain_values": "simplify_values",
+    "plain_weights": "simplify_weights",
+    "specialise_dims": "specialize_dims",
+}
+"""Names of built-in strategies before 2026-11-27, which are accepted until 0.2."""
+
+
 def available() -> dict[str, Callable[[], Strategy]]:
     """Find every strategy: the built-in ones, then the entry points of other packages.
 
@@ -190,7 +207,8 @@ def choose(names: Sequence[str] | None) -> list[Strategy]:
     """
     known = available()
     chosen = []
-    for name in names or known:
+    for given in names or known:
+        name = OLD_NAMES.get(given, given)
         if name not in known:
             near = difflib.get_close_matches(name, known, n=3) or list(known)
             raise StrategyError(

@@ -22,7 +22,11 @@ ASKED: list[dict[str, Any]] = [
     {"environment": {"A": "1", "B": "", "C": "x=y"}},
     {"timeout_s": 2.5, "rtol": 1e-07, "atol": 0.0, "strict": True, "jobs": 3},
     {"guard_pages": "on", "sanitizer": "racecheck", "keep": ("sizes", "values")},
-    {"strategies": ("drop_nodes", "close_dims"), "explain": True, "title": "It's"},
+    {
+        "strategies": ("drop_nodes", "make_dims_static"),
+        "explain": True,
+        "title": "It's",
+    },
     {"max_minutes": 0.1234567},
 ]
 

@@ -26,7 +26,7 @@ from shrinkfx.search.reducer import Reducer
 from shrinkfx.search.strategy import choose
 from shrinkfx.testing import FakeOracle
 
-OURS = ["cut_insides", "redirect_operands", "plain_arguments"]
+OURS = ["shrink_branches", "redirect_operands", "simplify_arguments"]
 
 
 def search(start: PrintedProgram, *bugs: str) -> tuple[PrintedProgram, int]:

@@ -7,7 +7,7 @@ from hypothesis import given
 
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.listing.printed_program import PrintedProgram
-from shrinkfx.search.strategy import Rewriter, Strategy, available
+from shrinkfx.search.strategy import OLD_NAMES, Rewriter, Strategy, available, choose
 from shrinkfx.testing import candidates, check_strategy, listed, listings, types_of
 
 BUILT_IN = {
@@ -40,3 +40,8 @@ def test_strategy_name_equals_its_file_name(name: str) -> None:
     strategy: Strategy = BUILT_IN[name]()
     assert strategy.name == name
     assert type(strategy).__module__ == f"shrinkfx.strategies.{name}"
+
+
+@pytest.mark.parametrize("old", OLD_NAMES)
+def test_old_name_chooses_the_renamed_strategy(old: str) -> None:
+    assert [strategy.name for strategy in choose([old])] == [OLD_NAMES[old]]

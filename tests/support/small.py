@@ -28,8 +28,8 @@ from support.listings import listed
 Says = Callable[[PrintedProgram], bool]
 
 ALL = (
-    *("close_dims", "plain_weights", "plain_values"),
-    *("plain_dtypes", "plain_layouts", "shrink_sizes"),
+    *("make_dims_static", "simplify_weights", "simplify_values"),
+    *("simplify_dtypes", "simplify_layouts", "shrink_sizes"),
 )
 """The strategies for what a program is given, in the order of a search."""
 

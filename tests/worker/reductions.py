@@ -27,7 +27,7 @@ from shrinkfx.protocol.requests import Setup
 from shrinkfx.search.asker import Asker
 from shrinkfx.search.reducer import Reducer
 from shrinkfx.search.strategy import choose
-from shrinkfx.strategies.bypass_inside import BypassInside
+from shrinkfx.strategies.bypass_in_branches import BypassInBranches
 from shrinkfx.testing import PLANTED
 from shrinkfx.worker.checking.reference import count_unstable_outputs
 from shrinkfx.worker.eager.intermediates import (
@@ -326,7 +326,7 @@ def check_size(
     if not loaded.skeleton.subgraphs.keys() & needed:
         assert best.cost[0] == whole, (best, oracle.refused)
     assert best.cost[0] <= whole, (best, oracle.refused)
-    for edit in BypassInside().propose(View(best)):
+    for edit in BypassInBranches().propose(View(best)):
         with contextlib.suppress(InvalidEdit):
             other = apply(best, [edit])
             kept = other.cost >= best.cost or not oracle.check(other).reproduced

@@ -139,7 +139,7 @@ def test_loop_is_reduced_to_its_failing_operator() -> None:
         return any("tanh" in s.callee for block in inside for s in block.statements)
 
     oracle = FakeOracle(fails)
-    ours = choose(["cut_insides", "redirect_operands", "plain_arguments"])
+    ours = choose(["shrink_branches", "redirect_operands", "simplify_arguments"])
     reducer = Reducer(listed(found.listing), Asker(oracle), ours, fitter=RealFitter())
     best = reducer.run().listing
     assert best is not None

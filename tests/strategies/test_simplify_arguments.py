@@ -10,11 +10,11 @@ from shrinkfx.program.edits import Rewrite
 from shrinkfx.program.listing.changes import apply_changes
 from shrinkfx.program.listing.printed_program import PrintedProgram
 from shrinkfx.search.strategy import collect_proposals
-from shrinkfx.strategies.plain_arguments import PlainArguments
+from shrinkfx.strategies.simplify_arguments import SimplifyArguments
 
 
 def rewrites(start: PrintedProgram) -> list[Rewrite]:
-    edits = collect_proposals(PlainArguments(), listed(start))
+    edits = collect_proposals(SimplifyArguments(), listed(start))
     return [edit for edit in edits if isinstance(edit, Rewrite)]
 
 

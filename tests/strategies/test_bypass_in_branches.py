@@ -6,7 +6,7 @@ from shrinkfx.program.edits import Bypass
 from shrinkfx.program.view import View
 from shrinkfx.search.asker import Asker
 from shrinkfx.search.reducer import Reducer
-from shrinkfx.strategies.bypass_inside import BypassInside
+from shrinkfx.strategies.bypass_in_branches import BypassInBranches
 from shrinkfx.testing import (
     HALVES,
     FakeOracle,
@@ -31,7 +31,7 @@ BODY: Nodes = {
 def test_bypass_inside_reads_an_operand_or_an_earlier_value() -> None:
     loop = operator("x body")
     program = skeleton({"x": "", **BODY, "body": subgraph("body.tanh"), "loop": loop})
-    assert list(BypassInside().propose(View(whole(program)))) == [
+    assert list(BypassInBranches().propose(View(whole(program)))) == [
         Bypass("body.tanh", "body.sin"),
         Bypass("body.sin", "body.h"),
     ]
@@ -42,11 +42,11 @@ def test_bypass_inside_does_not_read_values_of_another_subgraph() -> None:
     other: Nodes = {"cond.h": inner(value=HALVES), "cond.up": inner("cond.h")}
     both = operator("x body cond")
     program = skeleton({**nodes, **other, "cond": subgraph("cond.up"), "loop": both})
-    assert list(BypassInside().propose(View(whole(program)))) == []
+    assert list(BypassInBranches().propose(View(whole(program)))) == []
 
 
 def test_program_without_subgraphs_gives_no_proposals() -> None:
-    assert list(BypassInside().propose(View(whole(chain("x", "relu"))))) == []
+    assert list(BypassInBranches().propose(View(whole(chain("x", "relu"))))) == []
 
 
 def test_search_keeps_only_the_culprit_in_a_loop_body() -> None:
@@ -63,7 +63,7 @@ def test_search_keeps_only_the_culprit_in_a_loop_body() -> None:
         }
     )
     oracle = FakeOracle(lambda c: "body.n17" in c.subgraph_nodes)
-    reducer = Reducer(whole(program), Asker(oracle), [BypassInside()])
+    reducer = Reducer(whole(program), Asker(oracle), [BypassInBranches()])
     assert reducer.run().subgraph_nodes == ("body.n0", "body.n17")
     assert reducer.best.cost[0] == 2
     assert len(oracle.asked) < 20

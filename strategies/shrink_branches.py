@@ -27,14 +27,14 @@ from shrinkfx.program.listing.rewrites import (
 from shrinkfx.program.view import View
 
 
-class CutInsides:
+class ShrinkBranches:
     """Propose the largest removals first: whole branches, then single statements.
 
     No proposal makes a loop test a value that never changes, because the loop would not
     end.
     """
 
-    name = "cut_insides"
+    name = "shrink_branches"
     combines = True
     kind = Kind.INSIDES
 

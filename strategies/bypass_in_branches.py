@@ -15,14 +15,14 @@ from shrinkfx.program.skeleton import graph_of
 from shrinkfx.program.view import View
 
 
-class BypassInside:
+class BypassInBranches:
     """Propose to bypass an inner operator with an operand or value of its type.
 
     Last operators come first, as in the main graph. If no operand has the type, an
     earlier value may: most often an argument of the body.
     """
 
-    name = "bypass_inside"
+    name = "bypass_in_branches"
     combines = True
 
     def propose(self, view: View) -> Iterator[Bypass]:

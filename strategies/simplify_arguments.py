@@ -28,14 +28,14 @@ from shrinkfx.program.view import View
 _DTYPE = re.compile(r"torch\.(bool|(b?float|u?int|complex)\d+\w*)")
 
 
-class PlainArguments:
+class SimplifyArguments:
     """Propose the simplest text that fits for each argument, the last argument first.
 
     It leaves alone values that a loop's condition depends on, because the loop may
     never end, and the arguments of branches and bodies.
     """
 
-    name = "plain_arguments"
+    name = "simplify_arguments"
     combines = True
     kind = Kind.ARGUMENTS
 

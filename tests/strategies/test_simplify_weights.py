@@ -17,7 +17,7 @@ from shrinkfx.program.listing.tensor_specs import (
     Saved,
     TensorSpec,
 )
-from shrinkfx.strategies.plain_weights import PlainWeights
+from shrinkfx.strategies.simplify_weights import SimplifyWeights
 
 MM = "mm = aten.mm.default(x, self.w)\nreturn mm"
 LINEAR = """
@@ -33,7 +33,7 @@ def saved(name: str, *shape: int, kind: str = "parameter") -> InputOrWeight:
 def searched(
     program: PrintedProgram, fails: Callable[[PrintedProgram], bool]
 ) -> tuple[PrintedProgram, int]:
-    return reduced(program, fails, ["plain_weights"])
+    return reduced(program, fails, ["simplify_weights"])
 
 
 def fill_of(program: PrintedProgram, name: str) -> Initializer:
@@ -43,7 +43,7 @@ def fill_of(program: PrintedProgram, name: str) -> Initializer:
 def test_large_weight_is_eliminated_in_two_queries() -> None:
     program = listing(MM, saved("w", 2048, 2048), given("x", drawn(4, 2048)))
     best, questions = reduced(
-        program, lambda p: True, ["plain_weights", "shrink_sizes"]
+        program, lambda p: True, ["simplify_weights", "shrink_sizes"]
     )
     assert best.weights == ()
     assert best.main.statements[0].code == "torch.ops.aten.mm.default(x, w)"
@@ -85,7 +85,7 @@ def test_weights_of_equal_type_are_merged() -> None:
 def test_weight_operand_is_replaced_by_the_preceding_weight() -> None:
     text = "add = aten.add.Tensor(self.w, self.v)\nreturn add"
     edits = list(
-        PlainWeights().propose(view(listing(text, saved("w", 8), saved("v", 8))))
+        SimplifyWeights().propose(view(listing(text, saved("w", 8), saved("v", 8))))
     )
     assert Rewrite((Write(MAIN, "add", 1, "self.w"),)) in edits
     first = [c for n in "wv" for c in (Convert(n, "input"), Refill(n, Constant(1.0)))]
@@ -95,7 +95,7 @@ def test_weight_operand_is_replaced_by_the_preceding_weight() -> None:
 def test_script_objects_are_not_changed() -> None:
     held = given("w", TensorSpec((), "", Opaque("script_object('')")), "script_object")
     program = listing(MM, held, given("x", drawn(4, 4)))
-    assert list(PlainWeights().propose(view(program))) == []
+    assert list(SimplifyWeights().propose(view(program))) == []
 
 
 def test_one_relevant_weight_of_many_is_kept() -> None:

@@ -25,13 +25,13 @@ from shrinkfx.program.listing.tensor_specs import (
 from shrinkfx.program.view import View
 
 
-class PlainValues:
+class SimplifyValues:
     """Propose a simple initializer for all inputs, for parts, for each; then elements.
 
     The first proposals set all runs of a program alike, the last ones a single run.
     """
 
-    name = "plain_values"
+    name = "simplify_values"
     kind = Kind.VALUES
     combines = False
     """A tensor has one initializer, and the elements that can still change depend on

@@ -29,7 +29,7 @@ from shrinkfx.program.listing.tensor_specs import (
     number_complexity,
     simpler_numbers,
 )
-from shrinkfx.strategies.plain_values import PlainValues
+from shrinkfx.strategies.simplify_values import SimplifyValues
 
 ADD = "add = aten.add.Tensor(x, y)\nreturn add"
 RELU = "relu = aten.relu.default(x)\nreturn relu"
@@ -48,7 +48,7 @@ def fill_of(program: PrintedProgram, name: str = "x") -> Initializer:
 def searched(
     program: PrintedProgram, fails: Callable[[PrintedProgram], bool]
 ) -> tuple[PrintedProgram, int]:
-    return reduced(program, fails, ["plain_values"])
+    return reduced(program, fails, ["simplify_values"])
 
 
 def values(fill: Initializer, count: int) -> list[object]:
@@ -88,7 +88,7 @@ def test_integer_inputs_become_zero_and_boolean_inputs_true() -> None:
         filled("x", Seeded("randint", 0, 9), 8, dtype="int32"),
         filled("y", Seeded("randint", 0, 2), 8, dtype="bool"),
     )
-    first, *_ = PlainValues().propose(view(program))
+    first, *_ = SimplifyValues().propose(view(program))
     assert first == Rewrite((Refill("x", Constant(0)), Refill("y", Constant(True))))
 
 
@@ -123,7 +123,7 @@ def test_saved_values_become_seeded_if_no_constant_fails() -> None:
 )
 def test_constant_inputs_give_no_proposals(fill: Initializer) -> None:
     program = listing(RELU, filled("x", fill, 4))
-    assert list(PlainValues().propose(view(program))) == []
+    assert list(SimplifyValues().propose(view(program))) == []
 
 
 def test_runs_are_filled_together_or_separately() -> None:
@@ -220,7 +220,7 @@ def test_only_a_small_part_of_a_saved_file_is_kept(
 
 
 def test_small_saved_tensor_is_proposed_as_a_part() -> None:
-    *_, last = PlainValues().propose(view(listing(RELU, filled("x", Saved("x"), 8))))
+    *_, last = SimplifyValues().propose(view(listing(RELU, filled("x", Saved("x"), 8))))
     assert last.changes == (Refill("x", Part("x", 1.0, (8,), ((0, 8),)), Run.EXAMPLE),)
 
 

@@ -26,10 +26,10 @@ from shrinkfx.program.listing.tensor_specs import (
 from shrinkfx.program.view import View
 
 
-class PlainWeights:
+class SimplifyWeights:
     """Propose inputs with simple values for weights, then simple weights, then less."""
 
-    name = "plain_weights"
+    name = "simplify_weights"
     kind = Kind.WEIGHTS
     combines = False
     """The initializers of a weight, and the weights that could replace it, are

@@ -9,7 +9,7 @@ from shrinkfx.program.edits import Drop
 from shrinkfx.program.view import View
 from shrinkfx.search.asker import Asker
 from shrinkfx.search.reducer import Reducer
-from shrinkfx.strategies.blame_ladder import BlameLadder
+from shrinkfx.strategies.keep_suspects import KeepSuspects
 from shrinkfx.testing import FakeOracle, chain, needs, skeleton, whole
 
 NAMES = [f"n{i}" for i in range(40)]
@@ -17,7 +17,7 @@ LINE = whole(chain("x", *NAMES))
 
 
 def kept(start: Candidate, suspects: Mapping[str, float]) -> list[set[str]]:
-    edits = list(BlameLadder().propose(View(start, suspects)))
+    edits = list(KeepSuspects().propose(View(start, suspects)))
     assert all(isinstance(edit, Drop) for edit in edits)
     return [set(start.keep - edit.nodes) for edit in edits]
 
@@ -52,14 +52,14 @@ def test_ladder_proposes_nothing_if_most_operators_are_suspects() -> None:
 
 def test_ladder_stops_at_the_smallest_rung_that_fails() -> None:
     oracle = FakeOracle(needs("n18", "n20"))
-    reducer = Reducer(LINE, Asker(oracle), [BlameLadder()], suspects={"n20": 1.0})
+    reducer = Reducer(LINE, Asker(oracle), [KeepSuspects()], suspects={"n20": 1.0})
     assert reducer.run().keep == {"n18", "n19", "n20"}
     assert len(oracle.asked) == 3
 
 
 def test_ladder_queries_each_rung_once_if_the_suspects_are_wrong() -> None:
     oracle = FakeOracle(needs("n39"))
-    reducer = Reducer(LINE, Asker(oracle), [BlameLadder()], suspects={"n10": 1.0})
+    reducer = Reducer(LINE, Asker(oracle), [KeepSuspects()], suspects={"n10": 1.0})
     assert reducer.run() == LINE
     assert len(oracle.asked) == len(kept(LINE, {"n10": 1.0})) == 8
 

@@ -12,7 +12,7 @@ from shrinkfx.program.view import View
 from shrinkfx.search.asker import Asker
 from shrinkfx.search.reducer import Reducer
 from shrinkfx.search.strategy import choose
-from shrinkfx.strategies.specialise_dims import SpecialiseDims
+from shrinkfx.strategies.specialize_dims import SpecializeDims
 from shrinkfx.testing import FakeOracle, feed, operator, skeleton, whole
 
 
@@ -37,14 +37,14 @@ ONLY_ONE_MATTERS = {"b": FreeSize(("b",), 1, 1), "t": FreeSize(("t",), 32, 33)}
 
 def test_dims_of_equal_size_in_both_runs_are_proposed_static() -> None:
     view = View(whole(program(ONLY_ONE_MATTERS)))
-    assert list(SpecialiseDims().propose(view)) == [
+    assert list(SpecializeDims().propose(view)) == [
         Specialise("b", Specialisation.STATIC),
         Specialise("t", Specialisation.NARROW),
     ]
 
 
 def test_program_without_free_sizes_gives_no_proposals() -> None:
-    assert list(SpecialiseDims().propose(View(whole(program({}))))) == []
+    assert list(SpecializeDims().propose(View(whole(program({}))))) == []
 
 
 def test_only_the_relevant_dim_stays_dynamic() -> None:

@@ -19,14 +19,14 @@ _SHARE = 2
 """A proposal must remove at least half of the operators to be worth a query."""
 
 
-class BlameLadder:
+class KeepSuspects:
     """Propose to keep only the suspects, and operators around and above them.
 
     The smallest proposal comes first. There are no proposals if most operators are
     suspects, for example after one of them was accepted.
     """
 
-    name = "blame_ladder"
+    name = "keep_suspects"
     combines = False
 
     def propose(self, view: View) -> Iterator[Drop]:

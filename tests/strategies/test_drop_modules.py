@@ -10,7 +10,7 @@ from shrinkfx.program.edits import Drop
 from shrinkfx.program.view import NO_SUSPECTS, View
 from shrinkfx.search.asker import Asker
 from shrinkfx.search.reducer import Reducer
-from shrinkfx.strategies.module_cuts import ModuleCuts
+from shrinkfx.strategies.drop_modules import DropModules
 from shrinkfx.testing import (
     FakeOracle,
     Nodes,
@@ -35,7 +35,7 @@ def model(**modules: int) -> Nodes:
 
 def proposed(nodes: Nodes) -> list[set[str]]:
     """Name the modules that are proposed, each by the scopes of its operators."""
-    edits = list(ModuleCuts().propose(View(whole(skeleton(nodes)))))
+    edits = list(DropModules().propose(View(whole(skeleton(nodes)))))
     assert all(isinstance(edit, Drop) for edit in edits)
     return [{name.rstrip("0123456789") for name in edit.nodes} for edit in edits]
 
@@ -67,14 +67,14 @@ def test_module_cuts_proposes_nothing_without_modules() -> None:
 
 
 def test_module_cuts_obeys_the_strategy_laws() -> None:
-    check_strategy(ModuleCuts(), whole(skeleton(model(one=6, two_a=5, two_b=5))))
+    check_strategy(DropModules(), whole(skeleton(model(one=6, two_a=5, two_b=5))))
 
 
 def test_one_module_of_twelve_is_found_in_thirteen_queries() -> None:
     names = [f"b{chr(97 + i)}" for i in range(12)]
     start = whole(skeleton(model(**dict.fromkeys(names, 8))))
     oracle = FakeOracle(needs("bf3"))
-    reducer = Reducer(start, Asker(oracle), [ModuleCuts()])
+    reducer = Reducer(start, Asker(oracle), [DropModules()])
     assert len(reducer.run().operators) == 8
     assert len(oracle.asked) <= 13
 
@@ -97,7 +97,7 @@ def kept_layers(
     view = View(whole(skeleton(nodes)), suspects)
     return [
         {view.skeleton.node(n).scope[7:] for n in {*view.operators} - edit.nodes}
-        for edit in ModuleCuts().propose(view)
+        for edit in DropModules().propose(view)
     ]
 
 
@@ -128,13 +128,13 @@ def test_module_cuts_leaves_two_suspect_layers_alone() -> None:
 
 def test_one_query_suffices_if_any_single_layer_fails() -> None:
     oracle = FakeOracle(calls("aten.op2.default"))
-    reducer = Reducer(whole(skeleton(layers(40))), Asker(oracle), [ModuleCuts()])
+    reducer = Reducer(whole(skeleton(layers(40))), Asker(oracle), [DropModules()])
     assert len(reducer.run(lambda best: len(best.keep) <= 8).keep) == 8
     assert len(oracle.asked) == 1
 
 
 def test_one_culprit_layer_of_forty_is_found_by_halving() -> None:
     oracle = FakeOracle(needs("op2_13"))
-    reducer = Reducer(whole(skeleton(layers(40))), Asker(oracle), [ModuleCuts()])
+    reducer = Reducer(whole(skeleton(layers(40))), Asker(oracle), [DropModules()])
     assert {n.split("_")[1] for n in reducer.run().keep} == {"13"}
     assert len(oracle.asked) <= 16

@@ -18,14 +18,14 @@ _SHARE = 16
 """Slices below this fraction (1/16) of all operators are left to ``drop_nodes``."""
 
 
-class KeepOutputs:
+class DropOutputs:
     """Propose to drop each returned value with the operators that only it needs.
 
     Big slices come first, because one query removes the most operators. Slices with a
     suspect come last.
     """
 
-    name = "keep_outputs"
+    name = "drop_outputs"
     combines = True
 
     def propose(self, view: View) -> Iterator[Drop]:

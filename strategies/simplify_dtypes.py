@@ -19,10 +19,10 @@ from shrinkfx.program.listing.tensor_specs import Constant, Counted, Seeded
 from shrinkfx.program.view import View
 
 
-class PlainDtypes:
+class SimplifyDtypes:
     """Propose to cast all tensors of one dtype, then each tensor alone."""
 
-    name = "plain_dtypes"
+    name = "simplify_dtypes"
     kind = Kind.DTYPES
     combines = True
 

@@ -11,7 +11,7 @@ from shrinkfx.program.edits import Rewrite
 from shrinkfx.program.listing.changes import Declare, Fix, Refill, Resize
 from shrinkfx.program.listing.printed_program import Dim, PrintedProgram, Run
 from shrinkfx.program.listing.tensor_specs import Seeded
-from shrinkfx.strategies.close_dims import CloseDims
+from shrinkfx.strategies.make_dims_static import MakeDimsStatic
 
 CAT = "cat = aten.cat.default([x, y], 1)\nreturn cat"
 
@@ -27,7 +27,7 @@ def program(**runs: int) -> PrintedProgram:
 
 def searched(start: PrintedProgram, fails: object) -> tuple[PrintedProgram, int]:
     assert callable(fails)
-    return reduced(start, fails, ["close_dims"])
+    return reduced(start, fails, ["make_dims_static"])
 
 
 def opened(listing: PrintedProgram) -> list[str]:
@@ -43,7 +43,9 @@ def test_program_becomes_static_in_one_query() -> None:
 
 
 def test_static_dim_has_the_failing_size_in_all_runs() -> None:
-    first, *_ = CloseDims().propose(view(program(example=4, passing=32, failing=33)))
+    first, *_ = MakeDimsStatic().propose(
+        view(program(example=4, passing=32, failing=33))
+    )
     assert first.changes[:3] == (
         Fix("x", 0),
         Resize("x", 0, 33, Run.EXAMPLE),
@@ -72,16 +74,16 @@ def test_relevant_range_shrinks_to_the_sizes_that_run() -> None:
 def test_auto_dims_become_static_too() -> None:
     auto = {0: "torch.export.Dim.AUTO(min=2)"}
     made = listing(CAT, called("x", drawn(4), auto), given("y", drawn(4)))
-    assert next(CloseDims().propose(view(made))) == Rewrite((Fix("x", 0),))
+    assert next(MakeDimsStatic().propose(view(made))) == Rewrite((Fix("x", 0),))
 
 
 def test_static_program_gives_no_proposals() -> None:
     made = listing(CAT, given("x", drawn(4)), given("y", drawn(4)))
-    assert list(CloseDims().propose(view(made))) == []
+    assert list(MakeDimsStatic().propose(view(made))) == []
 
 
 def test_unbounded_ranges_are_proposed_before_small_ones() -> None:
-    edits = list(CloseDims().propose(view(program(example=4, failing=33))))
+    edits = list(MakeDimsStatic().propose(view(program(example=4, failing=33))))
     assert [edit.changes for edit in edits[-4:]] == [
         (Declare("n", 0, None),),
         (Declare("n", 2, 33),),
@@ -111,7 +113,7 @@ def test_size_shrinks_to_the_end_of_a_needed_range() -> None:
         return is_outside(p) and p.dims[0].high == 128
 
     start = program(example=40, failing=200)
-    best, questions = reduced(start, fails, ["shrink_sizes", "close_dims"])
+    best, questions = reduced(start, fails, ["shrink_sizes", "make_dims_static"])
     assert best.dims[0].high == 128
     assert shape(best, "x", Run.FAILING)[0] == 129
     assert shape(best, "x")[0] == 2
@@ -132,6 +134,6 @@ def test_size_below_its_range_stays_below() -> None:
 
 def test_ranges_that_export_rejects_are_not_proposed() -> None:
     """A dim of one size is none."""
-    edits = CloseDims().propose(view(program(example=2)))
+    edits = MakeDimsStatic().propose(view(program(example=2)))
     ranges = [c for edit in edits for c in edit.changes if isinstance(c, Declare)]
     assert all(c.high is None or c.high > max(c.low, 2) for c in ranges)

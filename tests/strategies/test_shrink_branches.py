@@ -9,7 +9,7 @@ from shrinkfx.program.edits import Rewrite
 from shrinkfx.program.listing.changes import apply_changes
 from shrinkfx.program.listing.printed_program import PrintedProgram
 from shrinkfx.search.strategy import collect_proposals
-from shrinkfx.strategies.cut_insides import CutInsides
+from shrinkfx.strategies.shrink_branches import ShrinkBranches
 
 HELD = (
     given("p", floats(dtype="bool")),
@@ -81,7 +81,9 @@ LOOP = listing(
 def programs(start: PrintedProgram) -> list[PrintedProgram]:
     """List what comes of each edit that fits and makes it cheaper."""
     candidate, fitter = listed(start), FakeFitter()
-    edits = collect_proposals(CutInsides(), candidate, types=fitter.types(candidate))
+    edits = collect_proposals(
+        ShrinkBranches(), candidate, types=fitter.types(candidate)
+    )
     fits = fitter.fit(candidate, [e for e in edits if isinstance(e, Rewrite)])
     assert candidate.listing is not None
     made = [apply_changes(candidate.listing, fit.changes) for fit in fits if fit]
@@ -145,4 +147,4 @@ def test_no_proposal_makes_a_loop_endless() -> None:
 
 def test_program_without_subgraphs_gives_no_proposals() -> None:
     start = listing("a = aten.relu.default(x)\nreturn (a,)", HELD[1])
-    assert collect_proposals(CutInsides(), listed(start)) == []
+    assert collect_proposals(ShrinkBranches(), listed(start)) == []

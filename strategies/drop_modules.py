@@ -23,7 +23,7 @@ are
 left to ``drop_nodes``."""
 
 
-class ModuleCuts:
+class DropModules:
     """Propose to drop modules below the innermost one that holds all operators.
 
     Of equal modules, such as the layers of a transformer, propose to drop all but one;
@@ -31,7 +31,7 @@ class ModuleCuts:
     come first, and the last module before its equals. Modules with suspects stay.
     """
 
-    name = "module_cuts"
+    name = "drop_modules"
     combines = False
 
     def propose(self, view: View) -> Iterator[Drop]:

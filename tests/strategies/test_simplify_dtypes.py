@@ -15,7 +15,7 @@ from shrinkfx.program.listing.tensor_specs import (
     Saved,
     TensorSpec,
 )
-from shrinkfx.strategies.plain_dtypes import PlainDtypes
+from shrinkfx.strategies.simplify_dtypes import SimplifyDtypes
 
 ADD = "add = aten.add.Tensor(x, y)\nreturn add"
 
@@ -37,16 +37,16 @@ def dtypes(program: PrintedProgram) -> list[str]:
 )
 def test_dtype_becomes_the_default_of_its_kind(dtype: str, usual: str) -> None:
     program = listing(ADD, given("x", drawn(4, dtype=dtype)), given("y", drawn(4)))
-    first = next(PlainDtypes().propose(view(program)))
+    first = next(SimplifyDtypes().propose(view(program)))
     assert first == Rewrite((Cast("x", usual),))
-    best, questions = reduced(program, lambda p: True, ["plain_dtypes"])
+    best, questions = reduced(program, lambda p: True, ["simplify_dtypes"])
     assert (dtypes(best), questions) == ([usual, "float32"], 1)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "int64", "bool"])
 def test_default_dtypes_are_kept(dtype: str) -> None:
     program = listing(ADD, given("x", drawn(4, dtype=dtype)), given("y", drawn(4)))
-    assert list(PlainDtypes().propose(view(program))) == []
+    assert list(SimplifyDtypes().propose(view(program))) == []
 
 
 def test_dtype_arguments_in_statements_change_with_the_cast() -> None:
@@ -57,7 +57,7 @@ def test_dtype_arguments_in_statements_change_with_the_cast() -> None:
     half = given("y", drawn(4, dtype="bfloat16"))
     program = listing(text, given("x", drawn(4)), half)
     word = Write(MAIN, "to", 1, "torch.float32")
-    first, *_ = PlainDtypes().propose(view(program))
+    first, *_ = SimplifyDtypes().propose(view(program))
     assert first == Rewrite((Cast("y", "float32"), word))
 
 
@@ -65,7 +65,7 @@ def test_inputs_of_one_dtype_are_cast_together_if_mixing_is_invalid() -> None:
     half = drawn(4, dtype="float16")
     program = listing(ADD, given("x", half), given("y", half))
     best, questions = reduced(
-        program, lambda p: True, ["plain_dtypes"], lambda p: len({*dtypes(p)}) == 1
+        program, lambda p: True, ["simplify_dtypes"], lambda p: len({*dtypes(p)}) == 1
     )
     assert (dtypes(best), questions) == (["float32", "float32"], 1)
 
@@ -75,7 +75,7 @@ def test_relevant_dtype_is_kept() -> None:
         ADD, given("x", drawn(4, dtype="float16")), given("y", drawn(4, dtype="int8"))
     )
     best, questions = reduced(
-        program, lambda p: dtypes(p)[0] == "float16", ["plain_dtypes"]
+        program, lambda p: dtypes(p)[0] == "float16", ["simplify_dtypes"]
     )
     assert (dtypes(best), questions) == (["float16", "int64"], 3)
 
@@ -84,4 +84,4 @@ def test_relevant_dtype_is_kept() -> None:
 def test_complex_constants_and_saved_values_are_not_cast(fill: Initializer) -> None:
     made = TensorSpec((4,), "complex64", fill)
     program = listing(ADD, given("x", made), given("y", drawn(4)))
-    assert list(PlainDtypes().propose(view(program))) == []
+    assert list(SimplifyDtypes().propose(view(program))) == []

@@ -23,13 +23,13 @@ from shrinkfx.program.listing.sizes import (
 from shrinkfx.program.view import View
 
 
-class CloseDims:
+class MakeDimsStatic:
     """Propose a static program, then each dim static, then no range or a small one.
 
     A size that fails outside of its range stays outside, just beyond the limit.
     """
 
-    name = "close_dims"
+    name = "make_dims_static"
     kind = Kind.SIZES
     combines = False
     """There are few proposals; and of two dims that matter together, one may become

@@ -14,10 +14,10 @@ from shrinkfx.program.edits import Specialise
 from shrinkfx.program.view import View
 
 
-class SpecialiseDims:
+class SpecializeDims:
     """Propose for each dynamic size the specializations that it may have."""
 
-    name = "specialise_dims"
+    name = "specialize_dims"
     combines = False
     """There are few proposals; and of two dims that matter together, one may become
     static."""

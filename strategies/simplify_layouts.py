@@ -16,10 +16,10 @@ from shrinkfx.program.listing.tensor_specs import Saved
 from shrinkfx.program.view import View
 
 
-class PlainLayouts:
+class SimplifyLayouts:
     """Propose to make each tensor contiguous; a tensor in a file keeps its layout."""
 
-    name = "plain_layouts"
+    name = "simplify_layouts"
     kind = Kind.LAYOUTS
     combines = True
 
