@@ -46,14 +46,14 @@ def explaining_of(folder: Path) -> float:
     worker = GUARDED_WORKER if wants_guard_pages(options) else WORKER
     with (
         open_run_folder(options, folder, ignore_event, "--explain") as context,
-        context.server(worker) as server,
+        context.server(worker) as context.worker,
     ):
         known = context.journal.fact(RESULT)
-        subject = load_or_find_subject(context, server)
+        subject = load_or_find_subject(context)
         subject = subject.with_options(calls=known["calls"])
         result = explaining._from_json(subject, known)
         shown = explaining._shown_from_json(subject, known)
-        explaining._analyze_cause(context, subject, result, shown)
+        explaining._analyze_cause(result, shown)
         return context.meters["explain"].cpu_seconds
 
 

@@ -44,7 +44,7 @@ from shrinkfx.protocol.requests import (  # noqa: E402
     CompileOriginal,
     FindSpace,
 )
-from shrinkfx.run.sweep.pipeline import QUIET_THREADS  # noqa: E402
+from shrinkfx.run.sweep import QUIET_THREADS  # noqa: E402
 from shrinkfx.sweep.examples import Answer, Example, Examples, judge_example  # noqa: E402
 from shrinkfx.sweep.hunt import Plan, sweep  # noqa: E402
 

@@ -22,7 +22,7 @@ from shrinkfx.options.options import Options, Sweeping
 from shrinkfx.progress.terminal import Quiet
 from shrinkfx.run import folder as run_folder
 from shrinkfx.run.folder import digest_inputs
-from shrinkfx.run.sweep.pipeline import SweepFinding, Swept
+from shrinkfx.run.sweep import SweepFinding, Swept
 from shrinkfx.sweep.examples import SweepFailure
 from shrinkfx.system.output_folder import output_folder
 from shrinkfx.testing import PLANTED, chain, whole

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 from pathlib import Path
 
 import pytest
 
 import shrinkfx
-from shrinkfx import api
 from shrinkfx.cli.parser import list_options as all_options
 from shrinkfx.errors import LoadError, StorageError, UsageError
 from shrinkfx.protocol.answers import Ready
@@ -87,38 +85,3 @@ def test_error_text_contains_no_literal_option() -> None:
         if _IN_A_TEXT.search(re.sub(r'Flag\([^)]*\)|shrinkfx [^"]*', "", line))
     ]
     assert found == []
-
-
-@pytest.mark.parametrize(
-    ("keyword", "meant"),
-    [
-        ("untill", "minify() has no argument untill; did you mean until?"),
-        ("timeout", "minify() has no argument timeout; did you mean timeout_s?"),
-        ("env", "minify() has no argument env; did you mean environment?"),
-        ("zzz", "minify() has no argument zzz; it accepts path, args, kwargs, "),
-    ],
-)
-def test_unknown_keyword_is_reported_with_the_nearest_keyword(
-    keyword: str, meant: str
-) -> None:
-    with pytest.raises(UsageError, match=re.escape(meant)):
-        shrinkfx.minify("model.pt2", **{keyword: "ima"})  # type: ignore[arg-type]
-
-
-def test_each_library_function_refuses_unknown_keywords() -> None:
-    functions = [each for each in vars(api).values() if inspect.isfunction(each)]
-    asked = [
-        each
-        for each in functions
-        if each.__name__ not in ("is_run", "is_capture", "refuse")
-    ]
-    assert len(asked) >= 12
-    for function in asked:
-        said = f"{function.__name__}() has no argument untill; "
-        with pytest.raises(UsageError, match=re.escape(said)):
-            function(untill="ima")
-
-
-def test_missing_argument_is_reported() -> None:
-    with pytest.raises(UsageError, match=re.escape("resume(): missing a required")):
-        api.resume()  # type: ignore[call-arg]

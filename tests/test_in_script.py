@@ -8,7 +8,7 @@ import pytest
 
 from shrinkfx.errors import FailsDifferently, NotReproducible
 from shrinkfx.failure.signature import Kind, Signature, Stage
-from shrinkfx.options.in_script import FailedStep, ScriptFailure
+from shrinkfx.options.options import FailedStep, ScriptFailure
 from shrinkfx.protocol.record import read_value
 
 WRONG = Signature(Kind.MISMATCH, Stage.COMPARE, "values", "output 0 differs")

@@ -13,7 +13,7 @@ import pytest
 
 import shrinkfx
 from shrinkfx import api
-from shrinkfx.api import minifying
+from shrinkfx.api import reducing
 from shrinkfx.cli.parser import list_options as all_options
 from shrinkfx.cli.parser import make_parser
 from shrinkfx.cli.reference import regenerate_tables
@@ -25,8 +25,7 @@ from shrinkfx.flags import (
     remove_markup,
     require_valid_values,
 )
-from shrinkfx.options.options import Options, Sweeping
-from shrinkfx.options.running import BudgetOptions
+from shrinkfx.options.options import BudgetOptions, Options, Sweeping
 from shrinkfx.program.listing.printed_program import Kind
 from shrinkfx.protocol.requests import CheckOptions, ComparisonOptions
 
@@ -97,7 +96,7 @@ def test_keyword_of_minify_reaches_the_run(
     monkeypatch: pytest.MonkeyPatch, option: Option
 ) -> None:
     asked: list[Options] = []
-    monkeypatch.setattr(minifying, "reduce", lambda options, _: asked.append(options))
+    monkeypatch.setattr(reducing, "reduce", lambda options, _: asked.append(options))
     value = VALUES.get(option.name, option.takes(3))
     shrinkfx.minify(MODEL)
     shrinkfx.minify(MODEL, **{option.name: value})

@@ -17,11 +17,15 @@ from support.cases import CASES, ROOT, expected_here
 from support.causes import Cause
 
 from repros.expected import arguments, fails_with, preloading, read_expected
+from shrinkfx.check.client.server import GUARDED_WORKER, WORKER
 from shrinkfx.cli.parser import make_parser
 from shrinkfx.cli.task import read_options
 from shrinkfx.events import ignore_event
+from shrinkfx.failure.blame import Suspect
 from shrinkfx.failure.signature import UNTIL, Signature, is_until_target
-from shrinkfx.run.pipeline import blame
+from shrinkfx.options.options import Options
+from shrinkfx.run.context import RunContext, server_for
+from shrinkfx.run.observe import reproduce_failure, wants_guard_pages
 from shrinkfx.run.result import INDEPENDENT_RUNS
 
 KEYS = {
@@ -104,6 +108,14 @@ def sources(case: Path, source: str) -> Iterator[str]:
         yield (Path(package.origin).parents[1] / source).read_text()
 
 
+def suspects_of(options: Options, out: Path) -> tuple[Suspect, ...]:
+    """Reproduce the failure, and return the operators that may cause it."""
+    context = RunContext(options, out, ignore_event)
+    worker = GUARDED_WORKER if wants_guard_pages(options) else WORKER
+    with server_for(options, worker, context.sandbox) as context.worker:
+        return reproduce_failure(context).suspects
+
+
 @pytest.mark.aoti
 @pytest.mark.parametrize("case", REDUCED, ids=lambda p: p.name)
 def test_localization_names_the_expected_operators_of_a_case(
@@ -113,7 +125,7 @@ def test_localization_names_the_expected_operators_of_a_case(
     if not expected["suspects"]:
         pytest.skip("its inputs are to blame")
     options = read_options(make_parser().parse_args(made(case, tmp_path)), "")
-    found = blame(options, tmp_path / "out", ignore_event)
+    found = suspects_of(options, tmp_path / "out")
     surest, operators = found[0].weight, [s.operator for s in found]
     assert set(expected["suspects"]) <= set(operators)
     # More operators of a kernel may be as sure.

@@ -7,7 +7,6 @@ and ``resume`` continues one; ``capture`` finds the failing program of a script;
 results of earlier runs.
 """
 
-from shrinkfx.api.captures import capture, is_capture, recaptured
 from shrinkfx.api.earlier_runs import (
     explain,
     is_run,
@@ -17,14 +16,23 @@ from shrinkfx.api.earlier_runs import (
     runs,
     verify,
 )
-from shrinkfx.api.minifying import minify
-from shrinkfx.api.reducing import reduce, reduce_found, resume, sweep, taken_in
+from shrinkfx.api.reducing import (
+    capture,
+    is_capture,
+    minify,
+    recaptured,
+    reduce,
+    reduce_found,
+    resume,
+    sweep,
+    taken_in,
+)
 from shrinkfx.environments.choice import refuse
 from shrinkfx.options.options import Options, Sweeping
 from shrinkfx.run.explaining import Explained
 from shrinkfx.run.folder import Past, Reduction, Run, State
 from shrinkfx.run.retrieve import Retrieved
-from shrinkfx.run.sweep.pipeline import Swept
+from shrinkfx.run.sweep import Swept
 from shrinkfx.run.verify import Confirmed
 
 __all__ = [

@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from shrinkfx.api.keyword_errors import api_function
-from shrinkfx.api.validation import require_environment, require_valid_options
+from shrinkfx.api.validation import (
+    require_environment,
+    require_valid_options,
+)
 from shrinkfx.check.preflight import require_script
 from shrinkfx.environments.choice import Agree, refuse
 from shrinkfx.errors import UsageError
@@ -18,14 +20,13 @@ from shrinkfx.options.options import Options
 from shrinkfx.run import explaining
 from shrinkfx.run import folder as folders
 from shrinkfx.run.explaining import Explained
-from shrinkfx.run.folder import Past, Run
+from shrinkfx.run.folder import Past, Run, State
 from shrinkfx.run.retrieve import Retrieved, find_candidate
 from shrinkfx.run.retrieve import retrieve as retrieve_from
 from shrinkfx.run.verify import Confirmed, run_repro
 from shrinkfx.wording import Flag
 
 
-@api_function
 def runs(folder: str | Path) -> list[Run]:
     """List the runs in a folder, in the order of their last activity.
 
@@ -39,7 +40,22 @@ def runs(folder: str | Path) -> list[Run]:
     Raises:
         UsageError: the folder does not exist, or it cannot be read.
     """
-    return folders.list_runs(Path(folder), find_unreduced)
+    return folders.list_runs(Path(folder), _find_capture)
+
+
+def _find_capture(folder: Path) -> Run | None:
+    """Return the state of a capture that has not become a run."""
+    found = find_unreduced(folder)
+    if found is None:
+        return None
+    state = State.CAPTURED if found.has_ended else State.UNREADABLE
+    if found.does_not_fail:
+        state = State.DOES_NOT_FAIL
+    problem = _KILLED_IN_CAPTURE if state == State.UNREADABLE else ""
+    return Run(found.folder, state, found.script, at=found.at, problem=problem)
+
+
+_KILLED_IN_CAPTURE = "killed while the script ran; run the capture again"
 
 
 def is_run(folder: str | Path) -> bool:
@@ -56,7 +72,6 @@ def is_run(folder: str | Path) -> bool:
     )
 
 
-@api_function
 def past(folder: str | Path) -> Past:
     """Read the result of a finished run from its folder, without changing the folder.
 
@@ -72,7 +87,6 @@ def past(folder: str | Path) -> Past:
     return folders.read_finished_run(Path(folder))
 
 
-@api_function
 def retrieve(
     folder: str | Path,
     digest: str,
@@ -109,7 +123,6 @@ def retrieve(
     return retrieve_from(replace(candidate, options=options), Path(folder), listener)
 
 
-@api_function
 def explain(
     folder: str | Path, listener: Listener = ignore_event, *, title: str | None = None
 ) -> Explained:
@@ -139,7 +152,6 @@ def explain(
     return explained
 
 
-@api_function
 def report(folder: str | Path, listener: Listener = ignore_event) -> Path:
     """Regenerate ``report.html`` for a run.
 
@@ -162,7 +174,6 @@ def report(folder: str | Path, listener: Listener = ignore_event) -> Path:
     return explaining.report_folder(Path(folder))
 
 
-@api_function
 def verify(
     options: Options,
     listener: Listener = ignore_event,

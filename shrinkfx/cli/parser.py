@@ -22,13 +22,15 @@ from shrinkfx.flags import (
     remove_markup,
     require_above_zero,
 )
-from shrinkfx.options.failing import FailureOptions, ProgramOptions, TimeoutOptions
-from shrinkfx.options.running import (
+from shrinkfx.options.options import (
     BudgetOptions,
     ExplainOptions,
+    FailureOptions,
     OutputOptions,
+    ProgramOptions,
     SearchOptions,
     Sweeping,
+    TimeoutOptions,
 )
 from shrinkfx.protocol.requests import ComparisonOptions
 from shrinkfx.version import __version__

@@ -36,8 +36,7 @@ from shrinkfx.events import (
 )
 from shrinkfx.flags import Option, list_record_options, require_valid_values
 from shrinkfx.intake.dump import is_dump
-from shrinkfx.options.options import Options, Sweeping
-from shrinkfx.options.running import BudgetOptions
+from shrinkfx.options.options import BudgetOptions, Options, Sweeping
 from shrinkfx.progress.terminal import Plain, Quiet, Verbose, make_display
 
 

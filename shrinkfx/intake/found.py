@@ -8,8 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from shrinkfx.check.client.environment import TUNING
-from shrinkfx.options.in_script import ScriptFailure
-from shrinkfx.options.options import Options
+from shrinkfx.options.options import Options, ScriptFailure
 from shrinkfx.protocol.choices import InductorOptions
 from shrinkfx.protocol.source import is_source_archive
 

@@ -3,19 +3,270 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from shrinkfx.errors import ShrinkfxError, StorageError, WorkerError
+from shrinkfx.errors import (
+    JournalError,
+    OtherVersionJournal,
+    ShrinkfxError,
+    StorageError,
+    WorkerError,
+)
 from shrinkfx.failure.signature import Signature
 from shrinkfx.failure.verdict import Observation, Outcome, Verdict
-from shrinkfx.journal.database import Database, boot_id, why_not_again
 from shrinkfx.program.candidate import Candidate
+from shrinkfx.program.sizes import Sizes
 from shrinkfx.protocol.choices import Build
+from shrinkfx.sweep.examples import Answer, Example
+from shrinkfx.wording import Flag, MessageText
+
+_VERSION = 2
+"""The version of the tables; a journal with another version is not read."""
+
+_BUSY_TIMEOUT_S = 30.0
+"""Seconds to wait for another process that has locked the file, such as a SQLite
+shell.
+"""
+
+_TABLES = """
+CREATE TABLE checks (
+    number INTEGER PRIMARY KEY,
+    asked_at REAL NOT NULL,
+    boot TEXT NOT NULL,
+    strategy TEXT NOT NULL,
+    form TEXT NOT NULL,
+    build TEXT NOT NULL,
+    digest TEXT NOT NULL,
+    candidate TEXT NOT NULL,
+    operators INTEGER NOT NULL,
+    outcome TEXT,
+    signature TEXT,
+    reason TEXT,
+    seconds REAL,
+    cpu_seconds REAL,
+    observation TEXT,
+    log TEXT
+);
+CREATE INDEX checks_by_digest ON checks (digest);
+CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE sessions (
+    number INTEGER PRIMARY KEY,
+    began_at REAL NOT NULL,
+    seen_at REAL NOT NULL
+);
+CREATE TABLE examples (
+    number INTEGER PRIMARY KEY,
+    asked_at REAL NOT NULL,
+    boot TEXT NOT NULL,
+    part TEXT NOT NULL,
+    sizes TEXT NOT NULL,
+    attempt INTEGER NOT NULL,
+    example TEXT
+)
+"""
+
+_LATER_TABLES = """
+CREATE TABLE IF NOT EXISTS spent (
+    session INTEGER PRIMARY KEY,
+    task TEXT NOT NULL,
+    cpu_seconds TEXT NOT NULL
+);
+CREATE TABLE IF NOT EXISTS ahead (
+    digest TEXT NOT NULL,
+    form TEXT NOT NULL,
+    build TEXT NOT NULL,
+    outcome TEXT,
+    observation TEXT,
+    log TEXT,
+    PRIMARY KEY (digest, form, build)
+)
+"""
+"""Tables that older journals of the same version lack; both kinds of journals work."""
+
+Row = Sequence[Any]
+
+
+class Database:
+    """One SQLite file in WAL mode: when a statement returns, all of it is on disk.
+
+    Args:
+        only_read: change neither the file nor its folder, because another process may
+            be working on the run.
+
+    Raises:
+        StorageError: any method raises it for any SQLite error.
+    """
+
+    def __init__(self, path: Path | str, *, only_read: bool = False) -> None:
+        self._path = str(path)
+        name = _read_only_uri(Path(path)) if only_read else path
+        try:
+            self._db = sqlite3.connect(
+                name, _BUSY_TIMEOUT_S, isolation_level=None, uri=only_read
+            )
+            self._begin(only_read=only_read)
+        except sqlite3.Error as error:
+            raise self._storage_error(error) from error
+
+    def _begin(self, *, only_read: bool) -> None:
+        (version,) = self._db.execute("PRAGMA user_version").fetchone()
+        (count,) = self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        if count and version != _VERSION:
+            reason = f"its tables are of version {version}, not {_VERSION}"
+            wrote = (
+                "another version of shrinkfx wrote it: use that version, or another "
+            )
+            advice = MessageText(wrote, Flag("--out"))
+            raise OtherVersionJournal(self._path, reason, advice)
+        if only_read:
+            if not count:
+                raise JournalError(self._path, "the journal is empty", _DAMAGED)
+            return
+        self._db.execute("PRAGMA journal_mode=WAL")
+        if not count:
+            tables = f"{_TABLES}; PRAGMA user_version={_VERSION}"
+            self._db.executescript(f"BEGIN IMMEDIATE; {tables}; END")
+        self._db.executescript(_LATER_TABLES)
+
+    def check(self) -> None:
+        """Check every page now, so that damage does not stop the run hours later."""
+        lines = [text for (text,) in self.read("PRAGMA quick_check(1)")]
+        if lines != ["ok"]:
+            raise JournalError(self._path, "; ".join(lines), _DAMAGED)
+
+    @contextmanager
+    def checked_decoding(self) -> Iterator[None]:
+        """Raise JournalError if decoding rows fails, because the file is damaged."""
+        try:
+            yield
+        except (ValueError, TypeError, LookupError, AttributeError) as error:
+            reason = f"its content is invalid ({type(error).__name__}: {error})"
+            raise JournalError(self._path, reason, _DAMAGED) from error
+
+    def write(self, statement: str, row: Row = ()) -> int:
+        """Execute a statement and return the number of the last inserted row."""
+        try:
+            return self._db.execute(statement, row).lastrowid or 0
+        except sqlite3.Error as error:
+            raise self._storage_error(error) from error
+
+    def read(self, statement: str, row: Row = ()) -> list[Any]:
+        try:
+            return self._db.execute(statement, row).fetchall()
+        except sqlite3.Error as error:
+            raise self._storage_error(error) from error
+
+    def close(self) -> None:
+        """Close the file; SQLite's errors in tidying up are not reported."""
+        self._db.close()
+
+    def _storage_error(self, error: sqlite3.Error) -> StorageError:
+        advice = _ADVICE.get(_cause(error), _OTHER)
+        kind = JournalError if advice is _DAMAGED else StorageError
+        return kind(self._path, str(error), advice)
+
+
+def _read_only_uri(path: Path) -> str:
+    """Return a URI by which SQLite opens a file without creating others next to it.
+
+    Without a ``-wal`` file no process is writing, so the file is complete and can be
+    opened as immutable.
+    """
+    is_unused = not path.with_name(f"{path.name}-wal").exists()
+    return f"{path.resolve().as_uri()}?{'immutable=1' if is_unused else 'mode=ro'}"
+
+
+def _cause(error: sqlite3.Error) -> str:
+    """Return SQLite's primary error name, such as ``SQLITE_FULL``."""
+    if "decode" in str(error):  # an error of Python, which has no error code
+        return "SQLITE_CORRUPT"
+    name = getattr(error, "sqlite_errorname", "")
+    return "_".join(name.split("_")[:2])
+
+
+_OTHER = MessageText("check that the folder is writable and the disk works")
+
+_DAMAGED = MessageText(
+    "the journal is damaged, so the run cannot be resumed: start a new run with "
+    "another ",
+    Flag("--out"),
+)
+
+_IN_USE = MessageText("another process uses the file: end that process")
+
+_ADVICE = {
+    "SQLITE_FULL": MessageText("the disk is full: free some space"),
+    "SQLITE_BUSY": _IN_USE,
+    "SQLITE_LOCKED": _IN_USE,
+    "SQLITE_CORRUPT": _DAMAGED,
+    "SQLITE_NOTADB": _DAMAGED,
+}
+
+
+def boot_id() -> str:
+    """Return an identifier of this boot of the machine, or '' if there is none."""
+    with suppress(OSError):
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return ""
+
+
+_TRIES = 2
+"""After this many attempts that did not end, a check does not run again."""
+
+
+def why_not_again(boots: list[str], now: str) -> str:
+    """Return why a check that did not end must not run again, or ''.
+
+    Args:
+        boots: for each attempt that did not end, the boot of the machine at that time.
+        now: the current boot.
+    """
+    if len(boots) >= _TRIES:
+        return f"did not end {len(boots)} times"
+    return (
+        "the machine shut down during this check"
+        if any(b != now for b in boots)
+        else ""
+    )
+
+
+@dataclass(frozen=True)
+class RunProgress:
+    """The progress of a run.
+
+    Attributes:
+        checks: number of queries with a verdict.
+        operators: number of operators of the smallest candidate that was reproduced, or
+            None.
+        examples: number of sizes that a sweep has run.
+        seconds: time that all sessions have worked.
+        at: time of the last record, in seconds since 1970; 0 if there is none.
+    """
+
+    checks: int
+    operators: int | None
+    examples: int
+    seconds: float
+    at: float
+
+
+def read_progress(db: Database) -> RunProgress:
+    ((checks, operators),) = db.read(
+        "SELECT count(outcome), min(CASE outcome WHEN 'reproduced' THEN operators END)"
+        " FROM checks"
+    )
+    ((examples,),) = db.read("SELECT count(example) FROM examples")
+    ((seconds, at),) = db.read(
+        "SELECT total(max(0, seen_at - began_at)), max(seen_at) FROM sessions"
+    )
+    return RunProgress(checks, operators, examples, seconds, at or 0.0)
+
 
 _TICK_S = 1.0
 """Seconds between time stamps. One second is enough, because each write waits for the
@@ -29,18 +280,31 @@ with half a megabyte each.
 
 
 @dataclass(frozen=True)
-class StoredQuery:
-    """A query as the journal holds it.
+class RecordedQuery:
+    """A query and its verdict, as the journal holds them.
 
     Attributes:
+        at_s: the time of the query, in seconds that the run had worked, over all
+            sessions.
+        operators: the number of operators of the candidate.
         candidate: the result of ``Candidate.to_json``.
-        failure: the signature of the failure that the check showed, or None.
+        outcome: None if the check did not end.
+        message: the failure, or the reason why there is no verdict.
+        seen: the signature of the failure that the check showed, or None.
     """
 
-    digest: str
+    number: int
+    at_s: float
+    strategy: str
     form: str
+    build: str
+    digest: str
+    operators: int
     candidate: Mapping[str, Any]
-    failure: Signature | None = None
+    outcome: Outcome | None
+    message: str
+    seconds: float
+    seen: Signature | None
 
 
 class Journal:
@@ -244,36 +508,37 @@ class Journal:
     def record_verdict(self, number: int, verdict: Verdict) -> None:
         self.tick()
         seen = verdict.observation
+        signature = str(seen.signature) if seen.signature else None
+        reason = seen.invalid or seen.unresolved or seen.stopped or None
         self.db.write(
-            "UPDATE checks SET outcome=?, signature=?, reason=?, seconds=?,"
-            " cpu_seconds=?, observation=?, log=? WHERE number=?",
+            "UPDATE checks SET outcome=?, observation=?, log=?, signature=?, reason=?,"
+            " seconds=?, cpu_seconds=? WHERE number=?",
             (
-                verdict.outcome.value,
-                str(seen.signature) if seen.signature else None,
-                seen.invalid or seen.unresolved or seen.stopped or None,
-                seen.seconds,
-                seen.cpu_seconds,
-                json.dumps(asdict(replace(seen, log=""))),
-                seen.log[-LOG_CHARS:],
-                number,
+                *_columns(verdict),
+                *(signature, reason, seen.seconds, seen.cpu_seconds, number),
             ),
         )
 
-    def find(self, digest: str) -> list[StoredQuery]:
+    def list_queries(self, digest: str = "") -> list[RecordedQuery]:
         """Return the queries whose candidate's digest has a prefix, the oldest first.
 
-        The last row of a candidate holds its final verdict.
+        The last query of a candidate holds its final verdict.
+
+        Raises:
+            JournalError: the journal's content cannot be decoded.
         """
+        sessions = self.db.read(
+            "SELECT began_at, seen_at FROM sessions ORDER BY number"
+        )
         rows = self.db.read(
-            "SELECT digest, form, candidate, observation FROM checks"
-            " WHERE substr(digest, 1, ?) = ? ORDER BY number",
+            "SELECT number, asked_at, strategy, form, build, digest, operators,"
+            " candidate, outcome, coalesce(signature, reason, ''),"
+            " coalesce(seconds, 0), observation"
+            " FROM checks WHERE substr(digest, 1, ?) = ? ORDER BY number",
             (len(digest), digest),
         )
         with self.db.checked_decoding():
-            return [
-                StoredQuery(d, form, json.loads(text), _observation(seen).signature)
-                for d, form, text, seen in rows
-            ]
+            return [_query(row, sessions) for row in rows]
 
     def is_empty(self) -> bool:
         """Return whether the journal holds no baseline, query or sweep example."""
@@ -293,6 +558,149 @@ def _nothing() -> Mapping[str, float]:
     return {}
 
 
+def _columns(verdict: Verdict) -> tuple[str, str, str]:
+    """Return the outcome, the observation without its log, and the log's end."""
+    seen = verdict.observation
+    text = json.dumps(asdict(replace(seen, log="")))
+    return verdict.outcome.value, text, seen.log[-LOG_CHARS:]
+
+
 def _observation(text: str | None) -> Observation:
     """Decode an observation; return an empty one if there is none."""
     return Observation() if text is None else Observation.from_line(text)
+
+
+def _query(row: Row, sessions: Sequence[Row]) -> RecordedQuery:
+    number, asked_at, *query, candidate, outcome, message, seconds, seen = row
+    columns: list[Any] = [number, _worked_s(asked_at, sessions), *query]
+    columns += json.loads(candidate), Outcome(outcome) if outcome else None
+    columns += message, seconds, _observation(seen).signature
+    return RecordedQuery(*columns)
+
+
+def _worked_s(at: float, sessions: Sequence[Row]) -> float:
+    """Return the seconds of work up to a time, without the pauses between sessions."""
+    return float(sum(max(0.0, min(at, seen) - began) for began, seen in sessions))
+
+
+class SpeculativeChecks:
+    """The speculative checks in the journal of a run, for one graph form and one build.
+
+    They are stored in a table of their own, because they do not count as checks of the
+    search. A resumed search finds their verdicts here when it gets to the same query.
+    """
+
+    def __init__(
+        self, journal: Journal, form: str = "program", build: str = Build.STOCK
+    ) -> None:
+        self._journal = journal
+        self._key = form, build
+
+    def record_start(self, candidate: Candidate) -> None:
+        """Write down a speculative query before its check starts."""
+        self._journal.tick()
+        self._journal.db.write(
+            "INSERT OR REPLACE INTO ahead (digest, form, build) VALUES (?, ?, ?)",
+            (candidate.digest, *self._key),
+        )
+
+    def record_verdict(self, candidate: Candidate, verdict: Verdict) -> None:
+        self._journal.tick()
+        self._journal.db.write(
+            "UPDATE ahead SET outcome=?, observation=?, log=?"
+            " WHERE digest=? AND form=? AND build=?",
+            (*_columns(verdict), candidate.digest, *self._key),
+        )
+
+    def delete_query(self, candidate: Candidate) -> None:
+        """Delete a query that was stopped, or whose verdict the search now needs."""
+        self._journal.db.write(
+            "DELETE FROM ahead WHERE digest=? AND form=? AND build=?",
+            (candidate.digest, *self._key),
+        )
+
+    def recall(self, candidate: Candidate) -> Verdict | None:
+        """Return a stored verdict, or None if the candidate was never queried ahead.
+
+        The verdict is UNRESOLVED if the check did not end. Such a check may have killed
+        the run, so it must not run ahead of the search again.
+        """
+        rows = self._journal.db.read(
+            "SELECT outcome, observation, log FROM ahead"
+            " WHERE digest=? AND form=? AND build=?",
+            (candidate.digest, *self._key),
+        )
+        for outcome, text, log in rows:
+            if outcome is None:
+                seen = Observation(unresolved="a speculative check did not end")
+                return Verdict(Outcome.UNRESOLVED, seen)
+            with self._journal.db.checked_decoding():
+                seen = Observation.from_line(text)
+                return Verdict(Outcome(outcome), replace(seen, log=log))
+        return None
+
+
+class SweepJournal:
+    """Records the examples of a sweep, so that it can resume after a kill.
+
+    Args:
+        part: the part of the sweep, because several parts may run the same sizes.
+    """
+
+    def __init__(self, path: Path | str, part: str = "inside") -> None:
+        self._db = Database(path)
+        self._part = part
+        self._boot = boot_id()
+
+    def begin(self, settings: Mapping[str, Any]) -> None:
+        """Store the settings that all examples share."""
+        row = ("sweep", json.dumps(settings))
+        self._db.write("INSERT INTO facts VALUES (?, ?)", row)
+
+    def settings(self) -> dict[str, Any]:
+        """Return the settings that all examples share; empty if there was no sweep."""
+        rows = self._db.read("SELECT value FROM facts WHERE name='sweep'")
+        with self._db.checked_decoding():
+            settings: dict[str, Any] = json.loads(rows[0][0]) if rows else {}
+        return settings
+
+    def recall(self, sizes: Sizes, attempt: int) -> Example | None:
+        """Return a recorded example, or None if its sizes have to be run.
+
+        Sizes that did not end twice return UNRESOLVED, and are never run again.
+        """
+        rows = self._db.read(
+            "SELECT example, boot FROM examples WHERE part=? AND sizes=? AND attempt=?",
+            (self._part, json.dumps(sizes), attempt),
+        )
+        for text, _ in rows:
+            if text is not None:
+                with self._db.checked_decoding():
+                    return Example.from_json(json.loads(text))
+        why = why_not_again([boot for _, boot in rows], self._boot)
+        return Example(sizes, Answer.UNRESOLVED, reason=why) if why else None
+
+    def count(self) -> int:
+        """Count the examples of all parts that have an answer."""
+        count = "SELECT count(*) FROM examples WHERE example IS NOT NULL"
+        return int(self._db.read(count)[0][0])
+
+    def record_start(self, sizes: Sizes, attempt: int) -> int:
+        """Record that sizes are about to be run, and return the row number."""
+        row = (time.time(), self._boot, self._part, json.dumps(sizes), attempt)
+        return self._db.write(
+            "INSERT INTO examples (asked_at, boot, part, sizes, attempt)"
+            " VALUES (?, ?, ?, ?, ?)",
+            row,
+        )
+
+    def record_example(self, number: int, example: Example) -> None:
+        row = (json.dumps(example.to_json()), number)
+        self._db.write("UPDATE examples SET example=? WHERE number=?", row)
+
+    def delete_start(self, number: int) -> None:
+        """Delete an example that was not run after all."""
+        self._db.write("DELETE FROM examples WHERE number=?", (number,))
+
+    def close(self) -> None:
+        self._db.close()

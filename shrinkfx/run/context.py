@@ -6,10 +6,10 @@ import contextlib
 import copy
 import functools
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any
 
 from shrinkfx.check.baseline.with_guard_pages import Guarding
 from shrinkfx.check.client.restarting import RestartingServer
@@ -24,7 +24,8 @@ from shrinkfx.failure.signature import Signature
 from shrinkfx.journal.journal import Journal
 from shrinkfx.options.options import Options
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.protocol.choices import Backend, Build, InductorOptions
+from shrinkfx.protocol.answers import Ready
+from shrinkfx.protocol.choices import Backend, Build
 from shrinkfx.protocol.record import with_fields_of
 from shrinkfx.protocol.requests import HASH_SEED, CheckOptions
 from shrinkfx.report.caveats import OtherCauses
@@ -41,6 +42,7 @@ class Subject:
     """The program under reduction, after its failure was reproduced.
 
     Attributes:
+        context: what it shares with all phases of the run.
         whole: the candidate with all operators.
         before: the size of the input program.
         client: the client, with options that show the failure.
@@ -54,6 +56,7 @@ class Subject:
             the failure depends on the adjacent memory.
     """
 
+    context: RunContext = field(repr=False)
     whole: Candidate
     before: ProgramSize
     client: CheckClient
@@ -115,10 +118,13 @@ class RunContext:
         busyness: receives each check, and notes once that the machine is busy.
         out_of_budget: the budget ended the search, so a larger one continues it.
         jobs: the maximum number of candidates that are checked at once.
+        worker: the server that holds the program; its starter sets it.
 
     Args:
         written: folders besides ``out`` that workers write to.
     """
+
+    worker: Server
 
     def __init__(
         self,
@@ -144,8 +150,27 @@ class RunContext:
         self._used_before = measure_earlier_cpu_s()
         task = "sweep" if options.sweeping else "reduction"
         self.journal.follow(task, self._spent_now)
-        self._main: Server | None = None
         self._written = written
+
+    @property
+    def ready(self) -> Ready:
+        """The worker's description of itself."""
+        return self.worker.ready
+
+    @property
+    def interprets(self) -> bool:
+        """Whether kernels run on Triton's interpreter, which checks each access."""
+        return self.ready.backend == Backend.INTERPRETER
+
+    @property
+    def on_cpu(self) -> bool:
+        """Whether AOTInductor's own code runs on the CPU."""
+        return self.ready.backend == Backend.AOTI and not self.ready.for_cuda
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether the worker runs programs on a GPU."""
+        return self.ready.backend == Backend.AOTI and self.ready.for_cuda
 
     @functools.cached_property
     def sandbox(self) -> Sandbox | None:
@@ -202,13 +227,14 @@ class RunContext:
             LoadError: the program cannot be loaded, or kills the worker that loads it.
         """
         self._doing(f"starting PyTorch and loading {self.options.called}")
-        settings = _settings(self.options)
-        settings["environment"] = {**(variables or {}), **self.options.environment}
-        with _blaming_files(self.options):
-            self._main = self._lasting(command=worker, leaves_zygote=True, **settings)
-        if warning := why_untested(self._main.ready.versions.get("torch", "")):
+        server = _start(
+            *(self._lasting, self.options, variables or {}),
+            command=worker,
+            leaves_zygote=True,
+        )
+        if warning := why_untested(server.ready.versions.get("torch", "")):
             self.note(warning)
-        return self._main
+        return server
 
     def bare_server(
         self, backend: str, worker: Sequence[str] = WORKER, device: str | None = None
@@ -227,7 +253,7 @@ class RunContext:
             arch=arch,
             device=device,
             gpus=self.options.gpus if backend == Backend.AOTI else (),
-            zygote_of=self._main,
+            zygote_of=getattr(self, "worker", None),
             hash_seed=self.options.environment.get(HASH_SEED, ""),
         )
 
@@ -261,8 +287,7 @@ def server_for(
     Raises:
         LoadError: the program cannot be loaded, or kills the worker that loads it.
     """
-    with _blaming_files(options):
-        return Server(command=worker, sandbox=sandbox, **_settings(options))
+    return _start(Server, options, {}, command=worker, sandbox=sandbox)
 
 
 @contextlib.contextmanager
@@ -282,33 +307,25 @@ def _blaming_files(options: Options) -> Iterator[None]:
 _KILLED = ": something outside shrinkfx killed it, possibly because memory ran out"
 
 
-class _Settings(TypedDict):
-    """Parameters of a server that holds a program."""
-
-    model: Path
-    inputs: Path | None
-    preloads: Sequence[str]
-    device: str | None
-    backend: str
-    arch: str
-    inductor: InductorOptions
-    environment: Mapping[str, str]
-    max_disk_bytes: int | None
-    gpus: Sequence[str]
-    cwd: Path | None
-
-
-def _settings(options: Options) -> _Settings:
-    return {
-        "model": options.model.resolve(),
-        "inputs": options.inputs.resolve() if options.inputs else None,
-        "preloads": options.preload,
-        "device": options.device,
-        "backend": options.backend,
-        "arch": options.arch,
-        "inductor": options.inductor,
-        "environment": options.environment,
-        "max_disk_bytes": round(options.max_disk * 1e9) if options.max_disk else None,
-        "gpus": options.gpus,
-        "cwd": options.cwd,
-    }
+def _start(
+    make: Callable[..., Server],
+    options: Options,
+    variables: Mapping[str, str],
+    **more: Any,  # noqa: ANN401 - other parameters of a server
+) -> Server:
+    """Start a server that holds the program of a run."""
+    with _blaming_files(options):
+        return make(
+            model=options.model.resolve(),
+            inputs=options.inputs.resolve() if options.inputs else None,
+            preloads=options.preload,
+            device=options.device,
+            backend=options.backend,
+            arch=options.arch,
+            inductor=options.inductor,
+            environment={**variables, **options.environment},
+            max_disk_bytes=round(options.max_disk * 1e9) if options.max_disk else None,
+            gpus=options.gpus,
+            cwd=options.cwd,
+            **more,
+        )

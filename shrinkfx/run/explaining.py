@@ -7,7 +7,7 @@ import contextlib
 import json
 import logging
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from typing import Any
 from shrinkfx.check.client.server import GUARDED_WORKER, WORKER
 from shrinkfx.check.oracle import CheckClient, Limits
 from shrinkfx.environments.versions import order
-from shrinkfx.errors import ShrinkfxError, UsageError
+from shrinkfx.errors import UsageError
 from shrinkfx.events import Listener, NoteAdded, Phase, PhaseEntered
 from shrinkfx.explain.cause import KnownFacts, explain
 from shrinkfx.explain.reduced_program import ReducedProgram
@@ -23,8 +23,7 @@ from shrinkfx.failure.readers.memory import MemoryReport
 from shrinkfx.failure.signature import Kind, Signature
 from shrinkfx.failure.verdict import Outcome
 from shrinkfx.findings.record import EXPLAIN, Explanation, explanation_lines
-from shrinkfx.journal.history import RecordedQuery, list_queries
-from shrinkfx.journal.journal import Journal
+from shrinkfx.journal.journal import Journal, RecordedQuery
 from shrinkfx.options.options import Options
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.display_text import cut_text
@@ -94,14 +93,9 @@ GPU.
 def with_explanation(out: Path, record: RunRecord, cause: Sequence[str]) -> RunRecord:
     """Add the cause to a record, and what the repro contains of the user's model."""
     carried, remains = record.verified.written.carried, ModelRemains()
-    try:
-        remains = find_model_remains(
-            (out / "repro.py").read_text(encoding="utf-8"), carried
-        )
-    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - add nothing then
-        logger.info(
-            "cannot determine what the repro contains from the model: %r", error
-        )
+    with note_errors(logger.info, "cannot tell what the repro contains: {}"):
+        script = (out / "repro.py").read_text(encoding="utf-8")
+        remains = find_model_remains(script, carried)
     return replace(record, cause=tuple(cause), remains=remains)
 
 
@@ -121,23 +115,18 @@ def collect_versions(
     if target.kind is Kind.CHECK:
         return ""
     known = context.journal.fact(_VERSIONS)
-    try:
-        if known is None and context.budget.has(_SECONDS / 2):
+    if known is None and context.budget.has(_SECONDS / 2):
+        with note_errors(logger.info, "no versions: {}"):
             known = _collected(context, client)
-    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - noted below
-        logger.info("no versions: %r", error)
     if known is None:
         context.note(f"could not collect the versions: {_BY_HAND}")
-        return ""
-    return str(known)
+    return str(known or "")
 
 
 def _collected(context: RunContext, client: CheckClient) -> str | None:
     limits = Limits(_SECONDS, client.limits.max_rss_bytes)
-    bounded = client.with_limits(limits, context.meters["explain"]).with_clock_limit(
-        2 * _SECONDS
-    )
-    answer = bounded.ask(CollectVersions()).answer
+    bounded = client.with_limits(limits, context.meters["explain"])
+    answer = bounded.with_clock_limit(2 * _SECONDS).ask(CollectVersions()).answer
     if not isinstance(answer, Collected):
         return None
     text = environment_text(answer.text, answer.hosts)
@@ -160,14 +149,33 @@ def write_issue(
     """
     if record.failure.target.kind is Kind.CHECK:
         return None
-    try:
+    with note_errors(context.note, _NO_ISSUE):
         facts = facts_of(record, anonymous=context.options.anonymous)
         context.journal.note(_FACTS, json.loads(facts.to_line()))
         return _written(context, facts, explanation, versions)
-    except (Exception, KeyboardInterrupt) as error:
-        logger.exception("no issue")
-        context.note(f"{ISSUE} could not be written: {error!r}")
-        return None
+    return None
+
+
+_NO_ISSUE = f"{ISSUE} could not be written: {{}}"
+
+
+@contextlib.contextmanager
+def note_errors(
+    note: Callable[[str], None], text: str, interrupted: str = ""
+) -> Iterator[None]:
+    """Run an optional step: note any error, also Ctrl-C, because a result exists.
+
+    Args:
+        text: the note, with a place for the error.
+        interrupted: the note after Ctrl-C; '' for ``text``.
+    """
+    try:
+        yield
+    except KeyboardInterrupt:
+        note(interrupted or text.format("interrupted"))
+    except Exception as error:
+        logger.exception("an optional step failed")
+        note(text.format(error))
 
 
 def rewrite_issue(
@@ -197,25 +205,20 @@ def add_versions(
     has_issue = (out / ISSUE).is_file() and (out / JOURNAL).is_file()
     if repro.name != "repro.py" or not has_issue or len(known) < 2:
         return
-    try:
-        with open_journal_for_report(out) as journal:
-            with journal.db.checked_decoding():
-                options = Options.from_json(journal.fact("run")["options"])
-            context = RunContext(options, out, listener, journal)
-            if (facts := _recorded_facts(context)) is None:
-                return
-            tested = {**facts.tested, **known}
-            ordered = {
-                version: tested[version] for version in sorted(tested, key=order)
-            }
-            facts = replace(facts, tested=ordered)
-            journal.note(_FACTS, json.loads(facts.to_line()))
-            explanation = read_explanation(out)
-            versions = str(journal.fact(_VERSIONS) or "")
-            _written(context, facts, explanation, versions)
-    except (ShrinkfxError, OSError, ValueError, TypeError, LookupError) as error:
-        logger.exception("the versions were not added to the issue")
-        listener(NoteAdded(f"{ISSUE} could not be written: {error}"))
+    with (
+        note_errors(lambda text: listener(NoteAdded(text)), _NO_ISSUE),
+        open_journal_for_report(out) as journal,
+    ):
+        with journal.db.checked_decoding():
+            options = Options.from_json(journal.fact("run")["options"])
+        context = RunContext(options, out, listener, journal)
+        if (facts := _recorded_facts(context)) is None:
+            return
+        tested = {**facts.tested, **known}
+        facts = replace(facts, tested={v: tested[v] for v in sorted(tested, key=order)})
+        journal.note(_FACTS, json.loads(facts.to_line()))
+        versions = str(journal.fact(_VERSIONS) or "")
+        _written(context, facts, read_explanation(out), versions)
 
 
 def _recorded_facts(context: RunContext) -> IssueFacts | None:
@@ -235,7 +238,7 @@ def _written(
 ) -> Path | None:
     path, listed = context.out / ISSUE, "\n".join(facts.versions)
     environment = with_gpu(versions, facts.versions) if versions else listed
-    try:
+    with note_errors(context.note, _NO_ISSUE):
         script = (context.out / "repro.py").read_text(encoding="utf-8")
         title = context.options.title or ""
         if facts.anonymous:
@@ -245,14 +248,9 @@ def _written(
         text = issue_text(facts, explanation, script, environment, title)
         draft_of(path).write_text(text, encoding="utf-8")
         publish_draft(path)
-    except Exception as error:
-        logger.exception("no issue")
-        context.note(f"{ISSUE} could not be written: {error}")
-        return None
-    return path
+        return path
+    return None
 
-
-logger = logging.getLogger(__name__)
 
 FOLDER = "explain"
 """The subfolder of the output folder that keeps evidence such as generated code."""
@@ -284,22 +282,18 @@ def explain_result(context: RunContext, final: VerifiedResult) -> Explained:
 
     The result is already written. No error here changes it.
     """
-    nothing = Explained(Explanation(), (), (), context.out)
     shown = _shown_by_run(context, final)
-    try:
+    interrupted = "interrupted before the cause was known"
+    with note_errors(context.note, "the cause analysis failed: {}", interrupted):
         context.journal.note(RESULT, _to_json(context.options, final, shown))
-        if context.options.no_explain:
-            return nothing
-        cause = _analyze_cause(context, final.subject, final.result, shown)
-        failure, new = final.record.failure.seen, final.record.programs.renamed
-        anonymous = context.options.anonymous
-        return _write_explanation(context.out, cause, failure, new, anonymous=anonymous)
-    except KeyboardInterrupt:
-        context.note("interrupted before the cause was known")
-    except Exception as error:
-        logger.exception("the explanation failed")
-        context.note(f"the cause analysis failed: {error}")
-    return nothing
+        if not context.options.no_explain:
+            cause = _analyze_cause(final.result, shown)
+            failure = final.record.failure.seen
+            new, anonymous = final.record.programs.renamed, context.options.anonymous
+            return _write_explanation(
+                context.out, cause, failure, new, anonymous=anonymous
+            )
+    return Explained(Explanation(), (), (), context.out)
 
 
 def _shown(program: Subject, fails: bool, memory: MemoryReport | None) -> KnownFacts:
@@ -315,7 +309,9 @@ def _shown_by_run(context: RunContext, final: VerifiedResult) -> KnownFacts:
     the repro hangs or dies.
     """
     verified, failure = final.verified, final.record.failure.seen
-    shown = _shown(final.subject, verified.always_fails, final.record.memory.report)
+    shown = _shown(
+        final.result.program, verified.always_fails, final.record.memory.report
+    )
     if not verified.always_fails:
         return shown
     written, anonymous = verified.written, context.options.anonymous
@@ -342,14 +338,12 @@ def explain_folder(options: Options, out: Path, listener: Listener) -> Explained
         known = context.journal.fact(RESULT)
         assert known is not None  # ``over`` has refused a run without a result
         listener(PhaseEntered(Phase.EXPLANATION))
-        with context.server(worker) as server:
-            program = load_or_find_subject(context, server)
+        with context.server(worker) as context.worker:
+            program = load_or_find_subject(context)
             program = program.with_options(calls=known["calls"])
             program = replace(program, client=with_values(program.client, out))
             result = _from_json(program, known)
-            cause = _analyze_cause(
-                context, program, result, _shown_from_json(program, known)
-            )
+            cause = _analyze_cause(result, _shown_from_json(program, known))
             failure = result.seen or program.target
             new, anonymous = known.get("renamed", {}), explain_options.anonymous
             explained = _write_explanation(
@@ -369,7 +363,7 @@ def _to_json(
         "form": result.form,
         "seen": asdict(result.seen) if result.seen else None,
         "rate": result.rate,
-        "calls": final.subject.calls,
+        "calls": result.program.calls,
         "fails": shown.fails,
         "memory": asdict(shown.memory) if shown.memory else None,
         "own": shown.own,
@@ -383,7 +377,7 @@ def _to_json(
 def _from_json(program: Subject, known: Mapping[str, Any]) -> Result:
     candidate = Candidate.from_json(program.whole.skeleton, known["candidate"])
     seen = Signature.from_json(known["seen"]) if known["seen"] else None
-    return Result(candidate, known["form"], seen, rate=known["rate"])
+    return Result(program, candidate, known["form"], seen, rate=known["rate"])
 
 
 def _shown_from_json(program: Subject, known: Mapping[str, Any]) -> KnownFacts:
@@ -394,10 +388,9 @@ def _shown_from_json(program: Subject, known: Mapping[str, Any]) -> KnownFacts:
     return replace(shown, own=known.get("own", ""), inside=known.get("inside", ""))
 
 
-def _analyze_cause(
-    context: RunContext, program: Subject, result: Result, shown: KnownFacts
-) -> Explanation:
+def _analyze_cause(result: Result, shown: KnownFacts) -> Explanation:
     """Analyze a result; with ``--check`` there is nothing to analyze."""
+    context, program = result.context, result.program
     if program.target.kind is Kind.CHECK:
         return Explanation(unknown=(_COMMAND_ONLY,))
     context.note("analyzing the cause of the failure")
@@ -463,21 +456,14 @@ def _add_cause_to_repro(repro: Path, cause: Sequence[str], culprit: str) -> None
         publish_draft(repro)
 
 
-logger = logging.getLogger(__name__)
-
 _MOST_CHARS, _WIDTH = 1 << 20, 400
 """Maximum number of characters: of a file that is shown, and of a check's outcome."""
 
 
 def report_run(context: RunContext) -> Path | None:
     """Write the page of the current run; return None, with a note, if that fails."""
-    try:
+    with note_errors(context.note, _FAILED):
         return write_page(context.out, collect_run(context.out, context.journal))
-    except KeyboardInterrupt:
-        context.note(_FAILED.format("interrupted"))
-    except Exception as error:
-        logger.exception("the report failed")
-        context.note(_FAILED.format(error))
     return None
 
 
@@ -486,11 +472,8 @@ _FAILED = "could not write report.html: {}"
 
 def report_explained(out: Path, listener: Listener) -> None:
     """Write the page of a run after its root-cause analysis; note if that fails."""
-    try:
+    with note_errors(lambda text: listener(NoteAdded(text)), _FAILED):
         report_folder(out)
-    except (Exception, KeyboardInterrupt) as error:
-        logger.exception("the report failed")
-        listener(NoteAdded(_FAILED.format(error)))
 
 
 def report_folder(out: Path) -> Path:
@@ -540,7 +523,7 @@ def collect_run(out: Path, journal: Journal) -> Run:
         command=options.get("command", ""),
         folder=_named(out) if options else "",
         summary=Summary.from_json(summary) if summary else Summary(),
-        checks=tuple(_check(query, target) for query in list_queries(journal)),
+        checks=tuple(_check(query, target) for query in journal.list_queries()),
         program=program,
         no_program=_NOT_RECORDED if lacks_program else "",
         reduced=candidate,
@@ -578,10 +561,11 @@ def _files(options: Mapping[str, Any]) -> set[str]:
 
 def _check(query: RecordedQuery, target: Signature | None) -> Check:
     differs = query.outcome is Outcome.DIFFERENT
-    data = {name: value for name, value in vars(query).items() if name != "seen"}
-    data |= {"keep": frozenset(query.keep), "message": cut_text(query.message, _WIDTH)}
     is_target = target is not None and target.occurs_in(query.seen)
-    return Check(**data, is_by_catch=differs and not is_target)
+    data = {**vars(query), "message": cut_text(query.message, _WIDTH)}
+    keep = frozenset(data.pop("candidate")["keep"])
+    del data["seen"]
+    return Check(**data, keep=keep, is_by_catch=differs and not is_target)
 
 
 def _program(

@@ -23,7 +23,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from shrinkfx.check.client.environment import select_tuning_variables
 from shrinkfx.check.client.orphans import clear_orphans
@@ -50,10 +50,13 @@ from shrinkfx.failure.signature import (
 )
 from shrinkfx.findings.record import EXPLAIN, Explanation, explanation_lines
 from shrinkfx.flags import list_record_options
-from shrinkfx.journal.journal import Journal
-from shrinkfx.journal.run_progress import read_progress
-from shrinkfx.options.options import Options
-from shrinkfx.options.running import BudgetOptions, ExplainOptions
+from shrinkfx.journal.journal import Journal, read_progress
+from shrinkfx.options.options import (
+    REMOVED_OPTIONS,
+    BudgetOptions,
+    ExplainOptions,
+    Options,
+)
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.display_text import short_kernels
 from shrinkfx.program.listing.printed_program import group_untested_kinds
@@ -103,7 +106,7 @@ def describe_request(options: Options) -> dict[str, Any]:
 
 def request_identity(run: dict[str, Any]) -> dict[str, Any]:
     """Return a run's description without the options that may change during a run."""
-    free = {*BUDGET, *_EXPLAIN, *_START_OPTIONS}
+    free = {*BUDGET, *_EXPLAIN, *_START_OPTIONS, *REMOVED_OPTIONS}
     options = {k: v for k, v in run["options"].items() if k not in free}
     return {**run, "options": options}
 
@@ -347,10 +350,7 @@ def load_options_to_resume(out: Path, new: Options) -> Options:
             again = "repeat the original command"
             flag = Flag("--resume", str(out))
             raise UsageError(flag, f": the run was killed before it started: {again}")
-        with journal.db.checked_decoding():
-            before = Options.from_json(run["options"]).with_files(
-                moved_file_finder(out)
-            )
+        before = _recorded_options(out, journal)
         finished = _read_finished(out, journal)
         if finished and not (finished.more and is_larger(new.budget, before.budget)):
             raise finished
@@ -366,6 +366,13 @@ def load_options_to_resume(out: Path, new: Options) -> Options:
         for ended in ("stopped", "finished"):  # the run is active again
             journal.note(ended, None)
         return options
+
+
+def _recorded_options(out: Path, journal: Journal) -> Options:
+    """Return the options of a run, with the paths that its files have now."""
+    with journal.db.checked_decoding():
+        options = Options.from_json(journal.fact("run")["options"])
+        return options.with_files(moved_file_finder(out))
 
 
 RESULT = "result"
@@ -442,9 +449,7 @@ def load_unchanged_options(
         LoadError: a file does not exist any more.
     """
     run, result = journal.fact("run"), journal.fact(RESULT)
-    with journal.db.checked_decoding():
-        options = Options.from_json(run["options"]).with_files(moved_file_finder(out))
-        options = replace(options, out=out)
+    options = replace(_recorded_options(out, journal), out=out)
     if moved is not None:
         options = replace(options, model=moved.resolve())
     require_unchanged(flag, run, options)
@@ -823,28 +828,14 @@ class Run:
         return self.status in RESUMABLE
 
 
-class Capture(Protocol):
-    """The capture of a script or a dump that has not become a run."""
-
-    @property
-    def folder(self) -> Path: ...
-    @property
-    def script(self) -> str: ...
-    @property
-    def at(self) -> float: ...
-    @property
-    def has_ended(self) -> bool: ...
-    @property
-    def does_not_fail(self) -> bool: ...
-
-
 def list_runs(
-    folder: Path, captured: Callable[[Path], Capture | None] = lambda _: None
+    folder: Path, find_capture: Callable[[Path], Run | None] = lambda _: None
 ) -> list[Run]:
     """List the runs in a folder, or the run of the folder itself, the latest one last.
 
     Args:
-        captured: finds the capture of a script or a dump in a folder without a journal.
+        find_capture: finds the capture of a script or a dump in a folder without a
+            journal.
 
     Raises:
         UsageError: the folder does not exist, or cannot be read.
@@ -858,21 +849,11 @@ def list_runs(
     for path in (folder, *inside):
         if os.path.isfile(path / JOURNAL):
             runs.append(_run_in(path))
-        elif (capture := captured(path)) is not None:
-            runs.append(_of_capture(capture))
+        elif (capture := find_capture(path)) is not None:
+            if is_folder_locked(capture.folder):
+                capture = replace(capture, status=State.AT_WORK, problem="")
+            runs.append(capture)
     return sorted(runs, key=lambda run: run.at)
-
-
-def _of_capture(capture: Capture) -> Run:
-    ended_as = State.CAPTURED if capture.has_ended else State.UNREADABLE
-    if capture.does_not_fail:
-        ended_as = State.DOES_NOT_FAIL
-    state = State.AT_WORK if is_folder_locked(capture.folder) else ended_as
-    why = "" if state != State.UNREADABLE else _KILLED_IN_CAPTURE
-    return Run(capture.folder, state, capture.script, at=capture.at, problem=why)
-
-
-_KILLED_IN_CAPTURE = "killed while the script ran; run the capture again"
 
 
 _WHERE = MessageText(
@@ -990,10 +971,7 @@ def read_finished_run(folder: Path) -> Past:
         run = journal.fact("run")
         if run is None:
             raise UsageError(f"{folder}: the run was killed before it started")
-        with journal.db.checked_decoding():
-            options = Options.from_json(run["options"]).with_files(
-                moved_file_finder(folder)
-            )
+        options = _recorded_options(folder, journal)
         try:
             reduction = _read_reduction(folder, journal, anonymous=options.anonymous)
         except (OSError, ValueError, TypeError, LookupError, AttributeError):

@@ -42,7 +42,6 @@ from shrinkfx.check.baseline.with_guard_pages import (
     find_guarding,
     sanitizer_settings,
 )
-from shrinkfx.check.client.server import Server
 from shrinkfx.check.command import RUNS, Command, require_command_failure
 from shrinkfx.check.limits import AdaptiveTimeLimit, time_limit
 from shrinkfx.check.localise import collect_evidence
@@ -71,10 +70,9 @@ from shrinkfx.options.options import Options
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.display_text import first_line, printable, short_kernels
 from shrinkfx.program.skeleton import FEEDS, Role, Skeleton
-from shrinkfx.protocol.answers import Description, Ending, Examined, Ready
+from shrinkfx.protocol.answers import Description, Ending, Examined
 from shrinkfx.protocol.choices import (
     MANY_BYTES,
-    Backend,
     Build,
     GraphForm,
     Guard,
@@ -101,15 +99,10 @@ def wants_guard_pages(options: Options) -> bool:
     return options.guard_pages == "on"
 
 
-def is_on_gpu(ready: Ready) -> bool:
-    """Return whether the worker runs programs on a GPU."""
-    return ready.for_cuda and ready.backend == Backend.AOTI
-
-
-def choose_guard_pages(context: RunContext, ready: Ready) -> Sequence[Guarding]:
+def choose_guard_pages(context: RunContext) -> Sequence[Guarding]:
     """Return the guard pages to try for the failure; none where none are available."""
-    options = context.options
-    if ready.backend == Backend.INTERPRETER:  # the interpreter checks each access
+    options, ready = context.options, context.ready
+    if context.interprets:
         return ()
     if options.sanitizer and ready.for_cuda:
         return sanitizer_settings(Guard(options.sanitizer))
@@ -350,7 +343,6 @@ class InputProgram:
     """
 
     context: RunContext
-    server: Server
     client: CheckClient
     described: Described
     command: Command | None
@@ -369,7 +361,7 @@ def find_input_failure(original: InputProgram) -> InputFailure:
         NotReproducible: the program does not fail as asked, or as in its script.
         BudgetExhausted: the time ended before that.
     """
-    context, server = original.context, original.server
+    context = original.context
     known = context.journal.fact(_INPUT_FACT)
     if known is None:
         with add_missing_state_advice(context.options.lacking):
@@ -378,17 +370,16 @@ def find_input_failure(original: InputProgram) -> InputFailure:
         wanted, seen = context.options.until or "", failure.base.target.kind
         if why := explain_other_kind(wanted, seen):
             context.note(f"note: {why}")
-        versions = dict(server.ready.versions)
         recorded = {
             **asdict(failure),
             "schema": SCHEMA,
-            "versions": versions,
+            "versions": dict(context.ready.versions),
             "peak_rss_bytes": context.meters["baseline"].peak_rss_bytes,
             "check_s": max(context.budget.check_s, failure.base.seconds),
         }
         context.journal.note(_INPUT_FACT, recorded)
     else:
-        require_same_versions(context, server, known)
+        require_same_versions(context, known)
         failure = InputFailure.from_json(known)
         meter = context.meters["baseline"]
         meter.peak_rss_bytes = known.get("peak_rss_bytes", 0)
@@ -429,9 +420,7 @@ def require_schema(flag: Flag, known: Mapping[str, Any]) -> None:
         )
 
 
-def require_same_versions(
-    context: RunContext, server: Server, known: Mapping[str, Any]
-) -> None:
+def require_same_versions(context: RunContext, known: Mapping[str, Any]) -> None:
     """Refuse to resume with verdicts that other versions of the software gave.
 
     Raises:
@@ -439,7 +428,7 @@ def require_same_versions(
     """
     flag = Flag("--resume", str(context.out))
     require_schema(flag, known)
-    if known["versions"] == dict(server.ready.versions):
+    if known["versions"] == dict(context.ready.versions):
         return
     then = ", ".join(f"{k} {v}" for k, v in known["versions"].items())
     raise UsageError(
@@ -480,7 +469,7 @@ def _reproduce(original: InputProgram) -> InputFailure:
     checks = options.compared(original.client.options)
     original = original.with_options(replace(checks, sought=options.until or ""))
     if original.command is None:
-        settings = choose_guard_pages(context, original.server.ready)
+        settings = choose_guard_pages(context)
     if not settings:
         _require_failure(original)
         return InputFailure(_run_unchanged(original), Guarding())
@@ -506,8 +495,7 @@ def _require_failure(original: InputProgram) -> None:
     """
     options, client = original.context.options, original.client
     plain = original.command is None and not options.baseline_runs
-    on_interpreter = original.server.ready.backend == Backend.INTERPRETER
-    if not options.lacking or not plain or on_interpreter:
+    if not options.lacking or not plain or original.context.interprets:
         return
     if original.in_one is not None:
         client = replace(client, input_program=original.in_one.whole)
@@ -536,7 +524,7 @@ def _run_unchanged(
     context, client, command = original.context, original.client, original.command
     options = context.options
     max_calls = MAX_CALLS if original.described.description.keeps_state else 1
-    if command is None and original.server.ready.backend == Backend.INTERPRETER:
+    if command is None and context.interprets:
         context.note(_INTERPRETED.format(options.arch))
         probes = [Probe(options.probe)] if options.probe else list(Probe)
         return probe_baseline(
@@ -583,7 +571,7 @@ def _run_compiled(original: InputProgram, packages: Packages | None) -> Baseline
 
     chosen = is_allocator_chosen(options.environment, os.environ)
     between_zones = original.client.options.guard_pages in (Guard.AFTER, Guard.BEFORE)
-    if chosen or between_zones or not original.server.ready.for_cuda:
+    if chosen or between_zones or not context.ready.for_cuda:
         return see(original.client, packages)
     return baseline_with_either(see, original.client, context.note, context.budget)
 
@@ -615,7 +603,7 @@ def _see_it_fail_flat(original: InputProgram, command: Command) -> float:
 _FACT = "baseline"
 
 
-def load_or_find_subject(context: RunContext, server: Server) -> Subject:
+def load_or_find_subject(context: RunContext) -> Subject:
     """Return the failing program: from the journal, or by reproducing the failure.
 
     Eager runs once in both cases, because cut values come from its run.
@@ -627,32 +615,27 @@ def load_or_find_subject(context: RunContext, server: Server) -> Subject:
     """
     known = context.journal.fact(_FACT)
     if known is None:
-        program = reproduce_failure(context, server)
+        program = reproduce_failure(context)
         if not program.not_tested:  # else a session with more time tests the forms
-            context.journal.note(_FACT, _to_json(context, server, program))
+            context.journal.note(_FACT, _to_json(program))
     else:
-        require_same_versions(context, server, known)
+        require_same_versions(context, known)
         context.note(f"baseline: {known['target']['text']} (from the journal)")
         context.budget.keep(known["check_s"])
-        program = _from_json(context, server, known)
+        program = _from_json(context, known)
     # If a session could not test all forms, the last form that was found is cut.
     context.journal.note(PROGRAM, program.whole.skeleton.to_json())
-    return _with_adaptive_limit(context, program)
-
-
-def _with_adaptive_limit(context: RunContext, program: Subject) -> Subject:
-    """Let the time limit adapt to the checks, unless the user has set one."""
     if context.options.timeout_s is not None:
         return program
     patience = AdaptiveTimeLimit(program.client.limits.timeout_s)
     return replace(program, client=replace(program.client, patience=patience))
 
 
-def _to_json(context: RunContext, server: Server, program: Subject) -> dict[str, Any]:
-    client = program.client
+def _to_json(program: Subject) -> dict[str, Any]:
+    context, client = program.context, program.client
     return {
         "schema": SCHEMA,
-        "versions": dict(server.ready.versions),
+        "versions": dict(context.ready.versions),
         "options": asdict(client.options),
         "timeout_s": client.limits.timeout_s,
         "builds": client.builds.to_json(),
@@ -669,16 +652,14 @@ def _to_json(context: RunContext, server: Server, program: Subject) -> dict[str,
     }
 
 
-def _from_json(
-    context: RunContext, server: Server, known: Mapping[str, Any]
-) -> Subject:
+def _from_json(context: RunContext, known: Mapping[str, Any]) -> Subject:
     meter = context.meters["baseline"]
     meter.peak_rss_bytes = known.get("peak_rss_bytes", 0)  # unknown to older versions
     builds = dict(known["builds"])
     builds["fallbacks"] = Counter(builds["fallbacks"])
     limits = context.limits(known["timeout_s"])
     options = CheckOptions.from_json(known["options"])
-    client = CheckClient(server, limits, options, meter, Builds(**builds))
+    client = CheckClient(context.worker, limits, options, meter, Builds(**builds))
     client, described = describe_program(context, client)
     causes = OtherCauses(
         mismatches=described.description.mismatches,
@@ -687,6 +668,7 @@ def _from_json(
     )
     command, cwd = context.options.check, context.options.cwd
     return Subject(
+        context=context,
         whole=Candidate.from_skeleton(described.skeleton),
         before=ProgramSize.from_json(known["before"]),
         client=client.with_limits(limits, context.meters["search"]),
@@ -704,58 +686,51 @@ BASELINE_TIMEOUT_S = 600.0
 """Default time limit for a run of the input program, in seconds."""
 
 
-def reproduce_failure(context: RunContext, server: Server) -> Subject:
+def reproduce_failure(context: RunContext) -> Subject:
     """Reproduce the failure, and find a graph form that fails and can be cut.
 
     Raises:
         LoadError: eager cannot run the program.
         NotReproducible: the program does not fail as asked.
     """
-    if server.ready.backend != Backend.INTERPRETER:
+    if not context.interprets:
         _refuse_probes(context.options)
-    if server.ready.gpu:
-        context.note(f"running on {server.ready.gpu}")
+    if context.ready.gpu:
+        context.note(f"running on {context.ready.gpu}")
     with _note_missing_failure():
-        original, causes = _describe_original(context, server)
+        original, causes = _describe_original(context)
         unchanged = find_input_failure(original)
     program = _subject(original, unchanged, causes)
-    program = _in_a_form_that_fails(context, program, original)
-    if original.described.description.operators not in (
-        0,
-        cut := program.before.operators,
-    ):
-        message = _OTHER_COUNT.format(original.described.description.operators, cut)
-        context.note(message)
-    if server.ready.backend != Backend.INTERPRETER:  # it checks each access
-        program = require_any_adjacent_memory(context, program)
+    program = _in_a_form_that_fails(program, original)
+    in_file, cut = original.described.description.operators, program.before.operators
+    if in_file not in (0, cut):
+        context.note(_OTHER_COUNT.format(in_file, cut))
+    if not context.interprets:
+        program = require_any_adjacent_memory(program)
     client = program.client
     client = client.with_limits(client.limits, context.meters["search"])
     return replace(program, client=client)
 
 
-def _describe_original(
-    context: RunContext, server: Server
-) -> tuple[InputProgram, OtherCauses]:
+def _describe_original(context: RunContext) -> tuple[InputProgram, OtherCauses]:
     """Run the input program in eager, and collect causes other than the compiler."""
     limits = context.limits(BASELINE_TIMEOUT_S)
-    client = CheckClient(server, limits, meter=context.meters["baseline"])
+    client = CheckClient(context.worker, limits, meter=context.meters["baseline"])
     check, cwd = context.options.check, context.options.cwd
     command = Command.parse(check, cwd) if check else None
-    build = Build.FAST if can_build_fast(context, server) else Build.STOCK
+    build = Build.FAST if can_build_fast(context) else Build.STOCK
     client, described = describe_program(context, client)
     examined = examine_operators(context, client, described)
     causes = replace(described.other_causes, examined=examined)
     weights = place_of_weights(build, described.skeleton)
     client = client.with_options(weights=weights)
-    for name, reason in server.ready.missing_features.items():
+    for name, reason in context.ready.missing_features.items():
         context.note(f"{name}: {reason}")
-    if ignored := server.ready.ignored_options:
+    if ignored := context.ready.ignored_options:
         causes = causes.with_warning(_IGNORED.format(", ".join(ignored)))
         context.note(causes.warnings[-1])
     in_one = _choose_whole_candidate(context.options, described, build)
-    return InputProgram(
-        context, server, client, described, command, build, in_one
-    ), causes
+    return InputProgram(context, client, described, command, build, in_one), causes
 
 
 def _choose_whole_candidate(
@@ -787,6 +762,7 @@ def _subject(
     skeleton = described.skeleton
     candidate = Candidate.from_skeleton(skeleton)
     return Subject(
+        context=context,
         whole=candidate,
         before=ProgramSize(
             operators=candidate.cost[0],
@@ -803,15 +779,13 @@ def _subject(
     )
 
 
-def _in_a_form_that_fails(
-    context: RunContext, program: Subject, original: InputProgram
-) -> Subject:
+def _in_a_form_that_fails(program: Subject, original: InputProgram) -> Subject:
     """Find a graph form that can be cut, if there is time for that."""
-    if context.budget.has(context.budget.check_s * _FAST):
+    budget = program.context.budget
+    if budget.has(budget.check_s * _FAST):
         with contextlib.suppress(BudgetExhausted):
-            arguments = context, program, original.described
-            return choose_graph_form(*arguments, original.in_one)
-    return replace(program, not_tested=_NO_SEARCH.format(context.budget.seconds / 60))
+            return choose_graph_form(program, original.described, original.in_one)
+    return replace(program, not_tested=_NO_SEARCH.format(budget.seconds / 60))
 
 
 _FAST = 0.5
@@ -864,14 +838,14 @@ _IGNORED = (
 # tested.
 
 
-def require_any_adjacent_memory(context: RunContext, program: Subject) -> Subject:
+def require_any_adjacent_memory(program: Subject) -> Subject:
     """Require candidates to fail for any adjacent memory, if the input program does.
 
     Returns:
         The subject with that option; if the input program fails only by chance, the
         subject with the names of the operators.
     """
-    short = program.other_causes.short
+    context, short = program.context, program.other_causes.short
     if not short or not _may_read_adjacent_memory(program):
         return program
     named = ", ".join(short)
@@ -920,7 +894,6 @@ logger = logging.getLogger(__name__)
 
 
 def choose_graph_form(
-    context: RunContext,
     program: Subject,
     described: Described,
     in_one: WholeCandidate | None = None,
@@ -939,7 +912,7 @@ def choose_graph_form(
         NotCuttable: the program fails in no form.
     """
     runs = []
-    for tried in _attempts(context, program, described, in_one):
+    for tried in _attempts(program, described, in_one):
         if tried.subject is not None:
             return tried.subject
         if tried.form is not GraphForm.INLINED_COND:  # that form may pass
@@ -949,36 +922,33 @@ def choose_graph_form(
 
 
 def _attempts(
-    context: RunContext,
-    program: Subject,
-    described: Described,
-    in_one: WholeCandidate | None,
+    program: Subject, described: Described, in_one: WholeCandidate | None
 ) -> Iterator[Attempt]:
     """Try one form after the other, the form that is best to cut first."""
-    yield from _attempt_inlined_cond(context, program, described)
-    yield attempt(context, program, described, in_one)
-    context.note("the program does not fail without in-place operators: keeping them")
-    yield attempt(context, *_convert_to_form(context, program, GraphForm.IN_PLACE))
+    yield from _attempt_inlined_cond(program, described)
+    yield attempt(program, described, in_one)
+    program.context.note(
+        "the program does not fail without in-place operators: keeping them"
+    )
+    yield attempt(*_convert_to_form(program, GraphForm.IN_PLACE))
 
 
-def _attempt_inlined_cond(
-    context: RunContext, program: Subject, described: Described
-) -> Iterator[Attempt]:
+def _attempt_inlined_cond(program: Subject, described: Described) -> Iterator[Attempt]:
     """Try the program with each ``cond`` replaced by the branch that it takes."""
-    skeleton = described.skeleton
+    context, skeleton = program.context, described.skeleton
     if all(skeleton.node(name).target != "cond" for name in skeleton.operators):
         return
     if context.budget.check_s > context.budget.share():
         return  # this form is better to cut, but the others work, too
     try:
-        program, inlined = _convert_to_form(context, program, GraphForm.INLINED_COND)
+        program, inlined = _convert_to_form(program, GraphForm.INLINED_COND)
     except LoadError as error:
         # A program that cannot be written without cond can still be cut with it.
         logger.debug("no form without cond: %s", error)
         return
     if inlined.skeleton.operators == skeleton.operators:
         return  # no cond was inlined, because its branch differs between runs
-    tried = attempt(context, program, inlined)
+    tried = attempt(program, inlined)
     if tried.subject is not None:
         context.note(
             "the program also fails without cond: continuing with the branches that "
@@ -987,13 +957,11 @@ def _attempt_inlined_cond(
     yield tried
 
 
-def _convert_to_form(
-    context: RunContext, program: Subject, form: GraphForm
-) -> tuple[Subject, Described]:
+def _convert_to_form(program: Subject, form: GraphForm) -> tuple[Subject, Described]:
     """Return the program in another graph form, and the description of that form."""
     known = program.other_causes
     client = program.client.with_options(graph=form)
-    client, described = describe_program(context, client, known.mismatches)
+    client, described = describe_program(program.context, client, known.mismatches)
     here = described.other_causes
     retained = [text for text in known.warnings if not is_eager_warning(text)]
     warnings = [*here.warnings, *retained]
@@ -1011,10 +979,7 @@ _SHOWN = 3
 
 
 def attempt(
-    context: RunContext,
-    program: Subject,
-    described: Described,
-    in_one: WholeCandidate | None = None,
+    program: Subject, described: Described, in_one: WholeCandidate | None = None
 ) -> Attempt:
     """Choose the build in which a graph form fails, and rank its suspects.
 
@@ -1026,26 +991,22 @@ def attempt(
     known = in_one.verdict(program.target, checks) if in_one else None
     with scratch.make_scratch_folder("evidence") as folder:
         path = Path(folder) / "evidence.json"
-        tried = choose_build(context, program, evidence=str(path), known=known)
+        tried = choose_build(program, evidence=str(path), known=known)
         if tried.subject is None:
             return tried
         traces = Traces.from_line(path.read_text()) if path.exists() else Traces()
     if in_one and known:
         traces = in_one.traces
     evidence = Evidence.from_traces(traces)
-    suspects = _suspects(context, tried.subject, described, evidence, tried.seen[-1])
+    suspects = _suspects(tried.subject, described, evidence, tried.seen[-1])
     shown = (short_kernels(str(tie)) for tie in group_ties(suspects)[:_SHOWN])
     for line in dict.fromkeys(shown):  # calls in one line of the model read alike
-        context.note(line)
+        program.context.note(line)
     return replace(tried, subject=replace(tried.subject, suspects=suspects))
 
 
 def _suspects(
-    context: RunContext,
-    program: Subject,
-    described: Described,
-    known: Evidence,
-    seen: Verdict,
+    program: Subject, described: Described, known: Evidence, seen: Verdict
 ) -> tuple[Suspect, ...]:
     """Rank operators; run further checks if the evidence does not suffice.
 
@@ -1063,16 +1024,16 @@ def _suspects(
     )
     if program.command is None:
         seconds = failed.seconds / failed.runs
+        context = program.context
         arguments = program.client, input_program, target, known, context.note
         known = collect_evidence(*arguments, seconds, context.budget)
     return rank_suspects(known, input_program.skeleton, target)
 
 
-def can_build_fast(context: RunContext, server: Server) -> bool:
+def can_build_fast(context: RunContext) -> bool:
     """Return whether the options and the device allow the fast build, for CPUs only."""
-    ready, options = server.ready, context.options
-    on_cpu = ready.backend == Backend.AOTI and not ready.for_cuda
-    return on_cpu and options.build == Build.FAST and options.check is None
+    options = context.options
+    return context.on_cpu and options.build == Build.FAST and options.check is None
 
 
 def place_of_weights(build: Build, program: Skeleton) -> Weights:
@@ -1087,10 +1048,7 @@ def place_of_weights(build: Build, program: Skeleton) -> Weights:
 
 
 def choose_build(
-    context: RunContext,
-    program: Subject,
-    evidence: str | None = None,
-    known: Verdict | None = None,
+    program: Subject, evidence: str | None = None, known: Verdict | None = None
 ) -> Attempt:
     """Choose the fast build if it fails, else the stock build if that fails.
 
@@ -1102,7 +1060,7 @@ def choose_build(
     with_evidence = program.with_options(evidence=evidence)
     first = known or oracle_for(with_evidence).check(program.whole)
     if first.reproduced:
-        chosen = _limit_to_failing_step(context, program, first)
+        chosen = _limit_to_failing_step(program, first)
         return Attempt(form, chosen, (first,))
     if form is GraphForm.INLINED_COND or program.build is Build.STOCK:
         return Attempt(form, None, (first,))  # the inlined form is tried only once
@@ -1110,15 +1068,13 @@ def choose_build(
     second = oracle_for(stock.with_options(evidence=evidence)).check(stock.whole)
     if not second.reproduced:
         return Attempt(form, None, (first, second))
-    context.note(
+    program.context.note(
         "the program does not fail in the fast build: continuing with --build stock"
     )
     return Attempt(form, stock, (first, second))
 
 
-def _limit_to_failing_step(
-    context: RunContext, program: Subject, verdict: Verdict
-) -> Subject:
+def _limit_to_failing_step(program: Subject, verdict: Verdict) -> Subject:
     """Build candidates only up to the step that fails, if that step fails alone.
 
     A failure before the compiler call does not need the compiler. If the compiler
@@ -1134,7 +1090,7 @@ def _limit_to_failing_step(
     only = program.with_options(only=step)
     if step == Step.LOWERING:
         return only
-    if verdict.observation.seconds > context.budget.share():
+    if verdict.observation.seconds > program.context.budget.share():
         return program  # the test may take more time than it saves
     return only if oracle_for(only).check(program.whole).reproduced else program
 

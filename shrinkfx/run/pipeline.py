@@ -11,7 +11,7 @@ import math
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from shrinkfx.check.client.server import GUARDED_WORKER, WORKER, Server
+from shrinkfx.check.client.server import GUARDED_WORKER, WORKER
 from shrinkfx.errors import ShrinkfxError
 from shrinkfx.events import (
     BaselineFound,
@@ -20,11 +20,10 @@ from shrinkfx.events import (
     Phase,
     PhaseEntered,
 )
-from shrinkfx.failure.blame import Suspect
 from shrinkfx.options.options import Options
 from shrinkfx.report.repro_files import NoSource
 from shrinkfx.report.summary import summarise, write_summary
-from shrinkfx.run.context import INTERRUPTED, RunContext, Subject, server_for
+from shrinkfx.run.context import INTERRUPTED, Subject
 from shrinkfx.run.explaining import (
     collect_versions,
     drop_issue,
@@ -42,7 +41,6 @@ from shrinkfx.run.folder import (
 )
 from shrinkfx.run.observe import (
     load_or_find_subject,
-    reproduce_failure,
     wants_guard_pages,
 )
 from shrinkfx.run.reduction import SearchResult, reduce
@@ -50,24 +48,15 @@ from shrinkfx.run.result import (
     Verification,
     VerifiedResult,
     conclude,
+    make_record,
     result_of,
-    with_baseline,
     with_end,
-    with_result,
 )
 from shrinkfx.run.simplification import (
     drop_listing,
     record_minimal_kinds,
     reduce_listing,
 )
-
-
-def blame(options: Options, out: Path, listener: Listener) -> tuple[Suspect, ...]:
-    """Reproduce the failure, and return the operators that may cause it."""
-    context = RunContext(options, out, listener)
-    worker = GUARDED_WORKER if wants_guard_pages(options) else WORKER
-    with server_for(options, worker, context.sandbox) as server:
-        return reproduce_failure(context, server).suspects
 
 
 def run(options: Options, out: Path, listener: Listener) -> Reduction:
@@ -78,33 +67,31 @@ def run(options: Options, out: Path, listener: Listener) -> Reduction:
     worker = GUARDED_WORKER if wants_guard_pages(options) else WORKER
     with open_run_folder(options, out, listener) as context:
         listener(PhaseEntered(Phase.BASELINE))
-        with context.server(worker) as server:
-            program = load_or_find_subject(context, server)
+        with context.server(worker) as context.worker:
+            program = load_or_find_subject(context)
             target, reserve_s = program.target, context.budget.reserve_s
             failure = target.kind, target.stage, target.text or target.detail
             operators = program.before.operators, program.whole.cost[0]
             listener(BaselineFound(*failure, program.rate, *operators))
             listener(PhaseEntered(Phase.SEARCH))
-            state = reduce(context, program)
+            state = reduce(program)
             listener(PhaseEntered(Phase.PLAINER))
             state = reduce_listing(context, program, state, reserve_s)
             listener(PhaseEntered(Phase.VERIFICATION))
             try:
-                state, final = verify_reduction(
-                    context, server, program, state, reserve_s
-                )
+                state, final = verify_reduction(program, state, reserve_s)
                 record_minimal_kinds(context, state)
-                record = with_end(final.record, context, state, program.client.builds)
+                record = with_end(final.record, program, state)
                 reduction = conclude(context, record, state.reducer.best)
             except (ShrinkfxError, OSError, KeyboardInterrupt) as reason:
-                _write_unverified_summary(context, server, program, state, reason)
+                _write_unverified_summary(program, state, reason)
                 raise
             listener(PhaseEntered(Phase.EXPLANATION))
             explained = explain_result(context, final)
             versions = collect_versions(context, program.client, target)
         # The times now include the end of the worker process.
         record = with_explanation(context.out, record, explained.cause)
-        record = with_end(record, context, state, program.client.builds)
+        record = with_end(record, program, state)
         with contextlib.suppress(OSError):  # a summary without the cause exists
             reduction = conclude(context, record, state.reducer.best)
         issue = write_issue(context, record, explained.explanation, versions)
@@ -148,30 +135,28 @@ _SKIPPED = (
 
 
 def verify_reduction(
-    context: RunContext,
-    server: Server,
-    program: Subject,
-    state: SearchResult,
-    reserve_s: float,
+    program: Subject, state: SearchResult, reserve_s: float
 ) -> tuple[SearchResult, VerifiedResult]:
     """Write the smallest program and its repro, and verify that the repro fails.
 
     If verification leads back to other operators, these are simplified as a printed
     program in turn, once.
     """
+    context = program.context
     if state.stopped:
         text = f"{state.stopped}: writing and verifying the smallest program so far"
         takes_s = math.ceil(_VERIFYING * context.budget.check_s)
         again = _AGAIN.format(takes_s=takes_s, out=context.out)
         context.note(text + (again if state.stopped == INTERRUPTED else ""))
     operators = (state.made_of or state).reducer.best
-    args = context, server, program, reserve_s
-    state, final = _verify_simplified(*args, state)
+    state, final = _verify_simplified(program, state, reserve_s)
     is_listed = state.made_of is not None
     if is_listed or state.reducer.best is operators or not final.verified.always_fails:
         return state, final
     listed = reduce_listing(context, program, state, reserve_s)
-    return (state, final) if listed is state else _verify_simplified(*args, listed)
+    if listed is state:
+        return state, final
+    return _verify_simplified(program, listed, reserve_s)
 
 
 _VERIFYING = 4
@@ -187,20 +172,16 @@ _AGAIN = (
 
 
 def _verify_simplified(
-    context: RunContext,
-    server: Server,
-    program: Subject,
-    reserve_s: float,
-    state: SearchResult,
+    program: Subject, state: SearchResult, reserve_s: float
 ) -> tuple[SearchResult, VerifiedResult]:
     """Verify a result, or what it was before simplification if no repro fails."""
     with_data = program.with_options(data=state.data)
-    final = Verification(context, server, with_data, state, reserve_s).run()
+    final = Verification(with_data, state, reserve_s).run()
     if state.made_of is None or final.verified.always_fails:
         return state, final
-    context.note(_NOT_LISTED)
+    program.context.note(_NOT_LISTED)
     state = drop_listing(state, "no repro of the simplified program fails in every run")
-    return state, Verification(context, server, program, state, reserve_s).run()
+    return state, Verification(program, state, reserve_s).run()
 
 
 _NOT_LISTED = (
@@ -210,22 +191,18 @@ _NOT_LISTED = (
 
 
 def _write_unverified_summary(
-    context: RunContext,
-    server: Server,
-    program: Subject,
-    state: SearchResult,
-    reason: BaseException,
+    program: Subject, state: SearchResult, reason: BaseException
 ) -> None:
     """Write a summary of the smallest program, although its repro was not verified."""
+    out = program.context.out
     state.stopped = state.stopped or str(reason) or INTERRUPTED
-    drop_issue(context.out)
-    if (repro := context.out / "repro.py").exists():
+    drop_issue(out)
+    if (repro := out / "repro.py").exists():
         reason.add_note(f"written but not verified: {repro}")
     program = program.with_options(calls=state.calls)
     result = result_of(program, state, state.reducer.best, state.rate)
-    record = with_result(with_baseline(context, server, program), result)
-    record = with_end(record, context, state, program.client.builds)
+    record = with_end(make_record(result), program, state)
     try:
-        write_summary(context.out, summarise(record))
+        write_summary(out, summarise(record))
     except OSError as error:  # the disk is full; ``reason`` remains the main error
         reason.add_note(f"could not write summary.json: {error.strerror}")

@@ -32,14 +32,12 @@ from shrinkfx.errors import (
 from shrinkfx.events import SearchStarted
 from shrinkfx.failure.signature import Signature, Stage
 from shrinkfx.failure.verdict import Oracle, Outcome, Verdict, judge
-from shrinkfx.journal.journal import Journal
-from shrinkfx.journal.speculative_checks import SpeculativeChecks
+from shrinkfx.journal.journal import Journal, SpeculativeChecks
 from shrinkfx.program.apply import apply
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.display_text import first_line
 from shrinkfx.program.edits import Drop
-from shrinkfx.protocol.answers import Ready
-from shrinkfx.protocol.choices import Backend, Build, CandidateForm
+from shrinkfx.protocol.choices import Build, CandidateForm
 from shrinkfx.report.record import OtherFailure
 from shrinkfx.report.summary import DIGITS, group_other_failures
 from shrinkfx.run.context import INTERRUPTED, RunContext, Subject
@@ -65,21 +63,22 @@ def rate_of(program: Subject, candidate: Candidate) -> float:
     return oracle.measure(candidate)
 
 
-def forks_for(context: RunContext, program: Subject) -> ForkPool | None:
+def forks_for(program: Subject) -> ForkPool | None:
     """Return the worker slots for parallel checks; None if checks run one at a time."""
     server = program.client.server
     if not isinstance(server, RestartingServer):
         return None
-    context.jobs = jobs_for(context, program, server.ready)
+    context = program.context
+    context.jobs = jobs_for(program)
     if context.jobs == 1:
         return None
     gpus = max(1, len(context.options.gpus))
     return ForkPool(server, context.jobs, context.busyness.record_ending, gpus)
 
 
-def jobs_for(context: RunContext, program: Subject, ready: Ready) -> int:
+def jobs_for(program: Subject) -> int:
     """Return how many candidates to check at once; note why it is less than asked."""
-    on_gpu = ready.for_cuda and ready.backend == Backend.AOTI
+    context, on_gpu = program.context, program.context.on_gpu
     # A command, or the memory of a GPU, may not allow parallel checks.
     usual = 1 if program.command or on_gpu else usual_jobs()
     if on_gpu and not program.command:
@@ -121,31 +120,25 @@ def must_fail_without_guard_pages(program: Subject) -> bool:
     return bool(program.guarding.name) and program.guarding.steady and at_run_time
 
 
-def fails_without_guard_pages(
-    context: RunContext, program: Subject, search: StagedSearch
-) -> bool:
+def fails_without_guard_pages(program: Subject, search: StagedSearch) -> bool:
     """Return whether the result of a search fails without guard pages in every run."""
-    judge = make_guard_page_confirmation(context, program, search.reducer.asker)
+    judge = make_guard_page_confirmation(program, search.reducer.asker)
     return judge.confirms(search.reducer.best)
 
 
-def confirm_without_guard_pages(
-    context: RunContext, program: Subject, search: StagedSearch
-) -> bool:
+def confirm_without_guard_pages(program: Subject, search: StagedSearch) -> bool:
     """Require the result, and each later one, to fail without guard pages, too.
 
     Returns:
         Whether any step does; if none does, the result stays.
     """
-    reduced = search.reducer.best
-    judge = make_guard_page_confirmation(context, program, search.reducer.asker)
+    note, reduced = program.context.note, search.reducer.best
+    judge = make_guard_page_confirmation(program, search.reducer.asker)
     if not search.confirm(judge):
-        context.note(
-            "without guard pages, not even the input program fails in every run"
-        )
+        note("without guard pages, not even the input program fails in every run")
         return False
     if search.reducer.best is not reduced:
-        context.note(_SILENT)
+        note(_SILENT)
     search.continue_search()
     return True
 
@@ -156,20 +149,18 @@ _SILENT = (
 )
 
 
-def make_guard_page_confirmation(
-    context: RunContext, program: Subject, cache: Asker
-) -> Confirmation:
+def make_guard_page_confirmation(program: Subject, cache: Asker) -> Confirmation:
     """Return a confirmation by runs without guard pages, in the build of the search.
 
     Args:
         cache: the query cache whose verdicts are confirmed.
     """
-    form = cache.form
+    form, journal = cache.form, program.context.journal
     client = program.built_as(cache.build).client
     client = client.with_options(form=CandidateForm(form))
-    oracle = _PlainRuns(context.journal, client, program.target, form)
+    oracle = _PlainRuns(journal, client, program.target, form)
     build = f"{cache.build}, no guard pages"
-    plain = Asker(oracle, journal=context.journal, form=form, build=build, again=True)
+    plain = Asker(oracle, journal=journal, form=form, build=build, again=True)
     refusal = "it does not fail in every run without guard pages"
     return Confirmation("plain runs", plain, refusal)
 
@@ -303,17 +294,15 @@ class SearchResult:
         return [*group_other_failures(self.second), *group_other_failures(others)]
 
 
-def reduce(context: RunContext, program: Subject) -> SearchResult:
+def reduce(program: Subject) -> SearchResult:
     """Search until no operator can be removed, or the search is stopped.
 
     The repro of the result will show whether it fails as source and in the stock build.
     These stages run here only if the result must fail without guard pages, and does
     not.
     """
-    forks = forks_for(context, program)
-    search = make_staged_search(
-        context, program, choose(context.options.strategies), forks
-    )
+    context, forks = program.context, forks_for(program)
+    search = make_staged_search(program, choose(context.options.strategies), forks)
     state = SearchResult(
         search,
         program.rate,
@@ -325,26 +314,20 @@ def reduce(context: RunContext, program: Subject) -> SearchResult:
     with stop_on_errors(context, state):
         if program.not_tested:
             raise BudgetExhausted(program.not_tested)
-        state.search.find()
-        if state.without_guard_pages and not fails_without_guard_pages(
-            context, program, search
-        ):
+        search.find()
+        plain = state.without_guard_pages
+        if plain and not fails_without_guard_pages(program, search):
             search.ask_stages()
-            state.without_guard_pages = confirm_without_guard_pages(
-                context, program, search
-            )
-        measure_result(context, program, state)
+            state.without_guard_pages = confirm_without_guard_pages(program, search)
+        measure_result(program, state)
     return state
 
 
 def make_staged_search(
-    context: RunContext,
-    program: Subject,
-    strategies: Sequence[Strategy],
-    forks: ForkPool | None,
+    program: Subject, strategies: Sequence[Strategy], forks: ForkPool | None
 ) -> StagedSearch:
     """Return a search with all its stages: by form, and by build."""
-    suspects = {s.node: s.weight for s in program.suspects}
+    context, suspects = program.context, {s.node: s.weight for s in program.suspects}
 
     def reducer(variant: Subject, form: CandidateForm, oracle: Oracle) -> Reducer:
         ahead = SpeculativeChecks(context.journal, form, variant.build)
@@ -373,9 +356,8 @@ def make_staged_search(
 
     if program.build is Build.STOCK:
         return built_as(program)
-    return in_each_build(
-        built_as(program), built_as(program.built_stock()), context.note
-    )
+    stock = built_as(program.built_stock())
+    return in_each_build(built_as(program), stock, context.note)
 
 
 @contextlib.contextmanager
@@ -400,9 +382,7 @@ def stop_on_errors(context: RunContext, state: SearchResult) -> Iterator[None]:
         context.budget.reserve_s = 0.0
 
 
-def run_search_stages(
-    context: RunContext, program: Subject, state: SearchResult
-) -> None:
+def run_search_stages(program: Subject, state: SearchResult) -> None:
     """Run the stages of the result as source and in the stock build."""
     reduced = state.reducer.best
     try:
@@ -411,23 +391,21 @@ def run_search_stages(
         if state.reducer.best is not reduced:
             state.forget(program)
     if state.reducer.best is not reduced:
-        measure_result(context, program, state)
+        measure_result(program, state)
 
 
-def measure_result(context: RunContext, program: Subject, state: SearchResult) -> None:
+def measure_result(program: Subject, state: SearchResult) -> None:
     """Measure how often the result fails, and test the rest of the program."""
-    state.calls, state.rate = calls_and_rate(
-        context, program, state, state.reducer.best
-    )
+    state.calls, state.rate = calls_and_rate(program, state, state.reducer.best)
     if state.made_of is not None:
         return  # the rest was tested before the result was printed
     state.rest, state.second = "", []
     if program.target.is_vague:
-        _ablate(context, program, state)
+        _ablate(program, state)
 
 
 def calls_and_rate(
-    context: RunContext, program: Subject, state: SearchResult, candidate: Candidate
+    program: Subject, state: SearchResult, candidate: Candidate
 ) -> tuple[int, float]:
     """Return how many calls a candidate needs, and the fraction of runs that fail.
 
@@ -440,40 +418,40 @@ def calls_and_rate(
     if state.stopped:
         return program.calls, program.rate
     program = program.built_as(state.reducer.asker.build)
-    calls = _fewest_calls(context, program, candidate, form)
+    calls = _fewest_calls(program, candidate, form)
     program = program.with_options(calls=calls, form=CandidateForm(form))
-    rate = context.journal.get_or_compute(name, lambda: rate_of(program, candidate))
+    journal = program.context.journal
+    rate = journal.get_or_compute(name, lambda: rate_of(program, candidate))
     state.known[name] = calls, rate
     return calls, rate
 
 
-def _fewest_calls(
-    context: RunContext, program: Subject, candidate: Candidate, form: str
-) -> int:
+def _fewest_calls(program: Subject, candidate: Candidate, form: str) -> int:
     """Return the least number of calls with which a result fails.
 
     The input program's number is the maximum.
     """
+    journal = program.context.journal
     for calls in range(1, program.calls):
         fewer = program.with_options(calls=calls, form=CandidateForm(form))
         build = f"{program.build}, called {calls} times"
-        verdict = context.journal.recall(candidate, form, build)
+        verdict = journal.recall(candidate, form, build)
         if verdict is None:
             check = oracle_for(fewer).check
-            verdict = context.journal.ask("calls", form, candidate, build, check)
+            verdict = journal.ask("calls", form, candidate, build, check)
         if verdict.reproduced:
             return calls
     return program.calls
 
 
-def _ablate(context: RunContext, program: Subject, state: SearchResult) -> None:
+def _ablate(program: Subject, state: SearchResult) -> None:
     """Test the input program without the result's operators.
 
     If a failure has no message that identifies it, this shows whether the result's
     operators cause it: then the rest passes. Any call of an operator that is not what
     it declares may fail alike, so all its calls are removed.
     """
-    reduced = state.reducer.best
+    context, reduced = program.context, state.reducer.best
     targets = {reduced.target(name) for name in reduced.operators}
     wrong = program.other_causes.faulty_among(targets)
     full = program.whole

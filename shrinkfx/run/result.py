@@ -7,16 +7,15 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 
 from shrinkfx.check.baseline.with_guard_pages import (
     describe_runs,
     seen_without_guard_pages,
 )
-from shrinkfx.check.client.server import GUARDED_WORKER, WORKER, Server
+from shrinkfx.check.client.server import GUARDED_WORKER, WORKER
 from shrinkfx.check.command import Command, runs_of
-from shrinkfx.check.oracle import Builds, CheckClient, runs_to_be_sure
+from shrinkfx.check.oracle import CheckClient, runs_to_be_sure
 from shrinkfx.check.script import ScriptRunner, needs_local_files
 from shrinkfx.errors import BudgetExhausted, ShrinkfxError, WorkerError
 from shrinkfx.failure.classify import classify_ending
@@ -64,7 +63,6 @@ from shrinkfx.run.folder import (
     reduction_from_summary,
     variables_to_test,
 )
-from shrinkfx.run.observe import is_on_gpu
 from shrinkfx.run.preloading import ways_to_carry
 from shrinkfx.run.reduction import (
     SearchResult,
@@ -87,6 +85,7 @@ class Result:
     """The program to report.
 
     Attributes:
+        program: the input program, with the number of calls that the result needs.
         form: the form that failed: the program, or its printed source.
         seen: the failure that the candidate showed; None if it passes.
         no_source: why it is not to be tried as source; None if it is.
@@ -96,6 +95,7 @@ class Result:
         at_passing: it fails on the inputs on which it must pass, and only they count.
     """
 
+    program: Subject = field(repr=False, compare=False)
     candidate: Candidate
     form: str
     seen: Signature | None
@@ -105,41 +105,72 @@ class Result:
     stopped: str = ""
     at_passing: bool = False
 
+    @property
+    def context(self) -> RunContext:
+        """The context of its run."""
+        return self.program.context
 
-def with_baseline(context: RunContext, server: Server, program: Subject) -> RunRecord:
-    """Return a new record with the facts of the baseline."""
+    @property
+    def client(self) -> CheckClient:
+        """A client for its form whose checks count as verification."""
+        client = self.program.client.with_options(form=CandidateForm(self.form))
+        return client.with_limits(client.limits, self.context.meters["verify"])
+
+
+def make_record(result: Result, printed: Printed | None = None) -> RunRecord:
+    """Return a record with all facts about a result that is not verified yet.
+
+    Args:
+        printed: the worker's description of the printed program, if there is one.
+    """
+    context, program = result.context, result.program
     options, checks = context.options, program.client.options
-    interpreted = server.ready.backend == Backend.INTERPRETER
-    until, rate = options.until or ANY, program.rate
-    target, guarding = program.target, program.guarding
-    return RunRecord(
-        Failure(target, target, until, rate, rate, program.calls),
-        Programs(program.before, program.before, cut=program.whole.cost[0]),
+    ready, guarding = context.ready, program.guarding
+    inductor = {**options.inductor, **checks.inductor}
+    if printed and printed.random and checks.fallback_random:
+        inductor["fallback_random"] = True
+    record = RunRecord(
+        Failure(
+            target=program.target,
+            seen=result.seen or program.target,
+            until=options.until or ANY,
+            rate_before=program.rate,
+            rate_after=result.rate,
+            calls=program.calls,
+        ),
+        Programs(
+            before=program.before,
+            after=ProgramSize(result.candidate.cost[0]),
+            cut=program.whole.cost[0],
+        ),
         command=_command(options),
-        versions=server.ready.versions,
-        missing_features=server.ready.missing_features,
+        versions=ready.versions,
+        missing_features=ready.missing_features,
         conditions=Conditions(
-            environment=_environment(server, options, checks),
-            inductor={**options.inductor, **checks.inductor},
+            environment=_environment(context, checks),
+            inductor=inductor,
             reference=checks.reference,
+            runs=1 if result.memory.loop > 1 else runs_to_be_sure(result.rate),
             strict=options.strict,
-            interpreted_for=options.arch if interpreted else "",
+            at_passing=result.at_passing,
+            interpreted_for=options.arch if context.interprets else "",
             short_results=program.short_results,
         ),
         other_causes=program.other_causes,
         suspects=program.suspects,
         guard_pages=GuardPages(guarding.name, guarding.without_guards),
+        memory=result.memory,
+        search=Search(stopped=result.stopped),
     )
+    return record if printed is None else _with_printed(record, printed)
 
 
-def _environment(
-    server: Server, options: Options, checks: CheckOptions
-) -> dict[str, str]:
+def _environment(context: RunContext, checks: CheckOptions) -> dict[str, str]:
     """Return the environment variables of the failing run, without empty ones."""
     merged = {
         **inherited_variables(),
-        **server.ready.environment,
-        **options.environment,
+        **context.ready.environment,
+        **context.options.environment,
         **checks.environment,
     }
     return {name: value for name, value in merged.items() if value}
@@ -151,68 +182,32 @@ def _command(options: Options) -> str:
     return strip_values(command) if options.anonymous else command
 
 
-def with_result(record: RunRecord, result: Result) -> RunRecord:
-    """Add the facts about the program that is to be reported."""
-    failure, after = record.failure, ProgramSize(result.candidate.cost[0])
-    seen = result.seen or failure.target
-    return replace(
-        record,
-        failure=replace(failure, seen=seen, rate_after=result.rate),
-        programs=replace(record.programs, after=after),
-        conditions=replace(
-            record.conditions,
-            runs=1 if result.memory.loop > 1 else runs_to_be_sure(result.rate),
-            at_passing=result.at_passing,
-        ),
-        memory=result.memory,
-        search=replace(record.search, stopped=result.stopped),
-    )
-
-
-def with_printed(record: RunRecord, program: Subject, printed: Printed) -> RunRecord:
+def _with_printed(record: RunRecord, printed: Printed) -> RunRecord:
     """Add the worker's description of the printed program."""
-    conditions, inductor = record.conditions, dict(record.conditions.inductor)
-    if printed.random and program.client.options.fallback_random:
-        inductor["fallback_random"] = True
-    return replace(
-        record,
-        programs=replace(
-            record.programs,
-            after=ProgramSize(
-                printed.operators, printed.nodes, printed.inputs, printed.dynamic_dims
-            ),
-            targets=printed.targets,
-            renamed=printed.renamed,
-        ),
-        conditions=replace(
-            conditions,
-            inductor=inductor,
-            random=printed.random,
-            limits=tuple((rtol, atol) for rtol, atol in printed.limits),
-            keeps_state=printed.mutates,
-            passes=printed.passes,
-            gpu=printed.gpu,
-        ),
+    after = ProgramSize(
+        printed.operators, printed.nodes, printed.inputs, printed.dynamic_dims
     )
+    conditions = replace(
+        record.conditions,
+        random=printed.random,
+        limits=tuple((rtol, atol) for rtol, atol in printed.limits),
+        keeps_state=printed.mutates,
+        passes=printed.passes,
+        gpu=printed.gpu,
+    )
+    programs = replace(
+        record.programs,
+        after=after,
+        targets=printed.targets,
+        renamed=printed.renamed,
+    )
+    return replace(record, programs=programs, conditions=conditions)
 
 
-def before_verifying(
-    context: RunContext,
-    server: Server,
-    program: Subject,
-    result: Result,
-    printed: Printed,
-) -> RunRecord:
-    """Return a record with all facts that a repro is written from."""
-    record = with_result(with_baseline(context, server, program), result)
-    return with_printed(record, program, printed)
-
-
-def with_end(
-    record: RunRecord, context: RunContext, state: SearchResult, builds: Builds
-) -> RunRecord:
+def with_end(record: RunRecord, program: Subject, state: SearchResult) -> RunRecord:
     """Add the end of the search, and the cost of the run so far."""
-    searches, target = [each.search for each in state.all], record.failure.target
+    context, target = program.context, record.failure.target
+    searches = [each.search for each in state.all]
     facts = state.minimal, state.rest, state.collect_other_failures(target), state.kinds
     return replace(
         record,
@@ -222,7 +217,7 @@ def with_end(
             cached=sum(search.cached for search in searches),
             seconds=context.budget.seconds,
             cpu_seconds=context.cpu_seconds(),
-            builds=BuildCounts(**builds.to_json()),
+            builds=BuildCounts(**program.client.builds.to_json()),
             jobs=context.jobs,
         ),
     )
@@ -243,11 +238,9 @@ class VerifiedResult:
     """The result in the output folder, with its verified repro.
 
     Attributes:
-        subject: the input program, with the number of calls that the result needs.
         record: the record of the run, with the verified repro.
     """
 
-    subject: Subject
     result: Result
     record: RunRecord
 
@@ -291,6 +284,7 @@ def result_of(
     reducer = state.reducer
     of_result = candidate is reducer.best
     return Result(
+        program=program,
         candidate=candidate,
         form=reducer.asker.form,
         seen=reducer.asker.find_signature(candidate) or program.target,
@@ -308,53 +302,37 @@ _CHECKS = 4
 _SHORT = "not run: not enough time was left"
 
 
-def analyze_memory_error(
-    context: RunContext,
-    client: CheckClient,
-    target: Signature,
-    candidate: Candidate,
-    form: str,
-    known: str = "",
-    *,
-    on_gpu: bool = False,
-) -> Memory:
+def analyze_memory_error(result: Result, known: str = "") -> Memory:
     """Find out whether a result fails without guard pages, and in which kernel.
+
+    On a GPU, a sanitizer reports any illegal access.
 
     Args:
         known: how it fails without guard pages in every run, if that is known.
-        on_gpu: it runs on a GPU, where a sanitizer reports any illegal access.
     """
-    memory = _without_guard_pages(context, client, target, candidate, form, known)
-    memory = replace(memory, on_gpu=on_gpu)
-    if not (memory.without_guards or (on_gpu and _is_of_the_run(target))):
+    context, on_gpu = result.context, result.context.on_gpu
+    memory = replace(_without_guard_pages(result, known), on_gpu=on_gpu)
+    if not (memory.without_guards or (on_gpu and _is_of_the_run(result))):
         return memory
     if not context.budget.has(_CHECKS * context.budget.pace_s):
         return replace(memory, no_report=_SHORT)
-    client = for_verifying(context, client, form)
     context.note(f"running the reduced program under {memory.sanitizer}")
-    report, why = _sanitized(client, candidate, on_gpu=on_gpu)
+    report, why = _sanitized(result, on_gpu=on_gpu)
     context.note(f"{memory.sanitizer}: {report or why}")
     return replace(memory, report=report, no_report=why)
 
 
-def _without_guard_pages(
-    context: RunContext,
-    client: CheckClient,
-    target: Signature,
-    candidate: Candidate,
-    form: str,
-    known: str,
-) -> Memory:
+def _without_guard_pages(result: Result, known: str) -> Memory:
     """Find out whether a result fails without guard pages, if they may matter."""
-    if client.options.guard_pages is Guard.OFF or not _is_of_the_run(target):
+    context, target = result.context, result.program.target
+    pages = result.client.options.guard_pages
+    if pages is Guard.OFF or not _is_of_the_run(result):
         return Memory()
     if known:
         return Memory(Guard.OFF, known)
-    pages = client.options.guard_pages
     if not context.budget.has(_CHECKS * context.budget.pace_s):
         return Memory(pages, no_report=_SHORT)
-    client = for_verifying(context, client, form)
-    seen = seen_without_guard_pages(client, target, candidate)
+    seen = seen_without_guard_pages(result.client, target, result.candidate)
     plain = describe_runs(seen)
     if target.admits(seen[-1].signature):
         return Memory(Guard.OFF, plain)
@@ -363,73 +341,66 @@ def _without_guard_pages(
     return Memory(pages, plain)
 
 
-def _is_of_the_run(target: Signature) -> bool:
-    return target.kind in (Kind.IMA, Kind.CRASH) and (
-        target.detail in (MEMORY_FAULT, UNINITIALIZED, RACE)
-        and target.stage is Stage.RUN
-    )
+def _is_of_the_run(result: Result) -> bool:
+    """Return whether the failure is a memory error of the compiled program's run."""
+    target = result.program.target
+    is_error = target.detail in (MEMORY_FAULT, UNINITIALIZED, RACE)
+    dies = target.kind in (Kind.IMA, Kind.CRASH)
+    return dies and is_error and target.stage is Stage.RUN
 
 
-def for_verifying(context: RunContext, client: CheckClient, form: str) -> CheckClient:
-    """Return a client for this form whose checks count as verification."""
-    client = client.with_options(form=CandidateForm(form))
-    return client.with_limits(client.limits, context.meters["verify"])
-
-
-def _sanitized(
-    client: CheckClient, candidate: Candidate, *, on_gpu: bool
-) -> tuple[MemoryReport | None, str]:
-    """Run a candidate once under AddressSanitizer, or a tool for GPUs.
+def _sanitized(result: Result, *, on_gpu: bool) -> tuple[MemoryReport | None, str]:
+    """Run a result once under AddressSanitizer, or a tool for GPUs.
 
     Returns:
         The report, or None and the reason.
     """
+    client = replace(result.client, patience=None)
     limits = replace(client.limits, timeout_s=_SANITIZE_TIMEOUT_S)
-    client = replace(client, patience=None).with_limits(limits, client.meter)
-    client = client.with_options(only=None, weights=Weights.INSIDE)
+    client = client.with_limits(limits, client.meter)
     guard = client.options.guard_pages
     tool = guard if guard.is_sanitizer else Guard.MEMCHECK
-    pages = tool if on_gpu else Guard.OFF
+    client = client.with_options(
+        only=None,
+        weights=Weights.INSIDE,
+        guard_pages=tool if on_gpu else Guard.OFF,
+        sanitize=not on_gpu,
+    )
     try:
-        ending = client.with_options(guard_pages=pages, sanitize=not on_gpu).ask(
-            CheckCandidate(candidate.to_json()), fresh=True
-        )
+        ending = client.ask(CheckCandidate(result.candidate.to_json()), fresh=True)
     except WorkerError as error:
         return None, str(error.reason)
     except BudgetExhausted:
         return None, _SHORT
     if isinstance(ending.answer, NotSanitized):
         return None, ending.answer.why
-    report = (memory.parse_sanitizer_report if on_gpu else memory.parse_asan_report)(
-        ending.log
-    )
+    parse = memory.parse_sanitizer_report if on_gpu else memory.parse_asan_report
+    if report := parse(ending.log):
+        return report, ""
     seen = classify_ending(ending)
-    no_report = seen.unresolved or f"no report; outcome of the run: {seen.in_words}"
-    return report, "" if report else no_report
+    return None, seen.unresolved or f"no report; outcome of the run: {seen.in_words}"
 
 
 class NotWritten(WorkerError):
     """The worker lives, but cannot write this result; it may write another one."""
 
 
-def write_result(context: RunContext, client: CheckClient, result: Result) -> Printed:
+def write_result(result: Result) -> Printed:
     """Save and print the result in the output folder.
 
     Raises:
         NotWritten: the worker cannot save or print it.
         WorkerError: no process could be started for this.
     """
-    client = for_verifying(context, client, result.form)
+    context = result.context
     program, data = (context.out / name for name in (MINIMAL, DATA))
     saved, values = (str(draft_of(path).resolve()) for path in (program, data))
-    renamed = with_short_names(result.candidate)
-    anonymous = context.options.anonymous
     task = WriteCandidate(
-        *(renamed.to_json(), saved, values),
-        anonymous=anonymous,
+        *(with_short_names(result.candidate).to_json(), saved, values),
+        anonymous=context.options.anonymous,
         at_passing=result.at_passing,
     )
-    ending = client.ask(task)
+    ending = result.client.ask(task)
     printed = ending.answer
     if not isinstance(printed, Printed):
         raise NotWritten("the result could not be written", ending.log[-2000:])
@@ -469,52 +440,38 @@ def with_short_names(candidate: Candidate) -> Candidate:
     return replace(candidate, listing=listing)
 
 
-def verify_result(
-    context: RunContext,
-    server: Server,
-    program: Subject,
-    result: Result,
-    printed: Printed,
-) -> RunRecord:
+def verify_result(result: Result, printed: Printed) -> RunRecord:
     """Write the simplest repro that fails, and run it in empty folders.
 
     If the repro of a memory error does not fail in every run, write forms that are more
     likely to fail. A repro gets guard pages only if no other form fails in every run.
     """
-    record = verify_as_is(context, server, program, result, printed)
+    record = verify_as_is(result, printed)
     unguarded, script = record.verified, record.verified.written.files[0]
-    is_of_layout = _is_of_layout(record, server) and not needs_local_files(script)
-    if is_of_layout:
-        record = _made_surer(context, server, program, result, record)
-    verified, pages = record.verified, program.client.options.guard_pages
+    if _is_of_layout(result) and not needs_local_files(script):
+        record = _made_surer(result, record)
+    verified, pages = record.verified, result.program.client.options.guard_pages
     if verified.always_fails or not verified.runs:
         return record  # all runs were inconclusive
     if pages == result.memory.guard:
         return record
     # Whether a heap overflow is noticed depends on the layout of the whole heap.
-    context.note(
+    result.context.note(
         "the repro does not fail in every run: writing and running a repro with guard "
         "pages"
     )
     known = filter(None, [result.memory.without_guards, _describe_runs(unguarded)])
     memory = replace(result.memory, guard=pages, without_guards="; ".join(known))
     result = replace(result, memory=memory)
-    printed = write_result(context, program.client, result)  # its data may be removed
-    return verify_as_is(context, server, program, result, printed)
+    return verify_as_is(result, write_result(result))  # its data may be removed
 
 
-def _made_surer(
-    context: RunContext,
-    server: Server,
-    program: Subject,
-    result: Result,
-    record: RunRecord,
-) -> RunRecord:
+def _made_surer(result: Result, record: RunRecord) -> RunRecord:
     """Write repros of a memory error that are more likely to fail in a process.
 
     The last form states its rate, and is written only if no guard pages follow.
     """
-    pages = program.client.options.guard_pages
+    context, pages = result.context, result.program.client.options.guard_pages
     for form in _surer(result, may_be_unsure=pages == result.memory.guard):
         if record.verified.always_fails or not record.verified.runs:
             break
@@ -522,11 +479,8 @@ def _made_surer(
             break
         context.note(_MAKING_SURER.format(_describe_runs(record.verified)))
         variant = replace(result, memory=form)
-        try:
-            printed = write_result(
-                context, program.client, variant
-            )  # its data may be removed
-            record = verify_as_is(context, server, program, variant, printed)
+        try:  # its data may be removed
+            record = verify_as_is(variant, write_result(variant))
         except BudgetExhausted:
             break
     return record
@@ -553,32 +507,27 @@ probability of 1/8, and in ten of ten with 1/1024.
 """
 
 
-def _independent_runs(record: RunRecord, server: Server) -> int:
+def _independent_runs(result: Result) -> int:
     """Return how many runs need a new interpreter; 0 if forks suffice."""
-    if _is_of_layout(record, server):
+    if _is_of_layout(result):
         return INDEPENDENT_RUNS
-    is_flaky = record.failure.rate_after < 1.0
-    return _FLAKY_RUNS if is_flaky and _is_on_cpu(server) else 0
+    return _FLAKY_RUNS if result.rate < 1.0 and result.context.on_cpu else 0
 
 
 _FLAKY_RUNS = 3
 
 
-def _is_on_cpu(server: Server) -> bool:
-    return server.ready.backend == Backend.AOTI and not server.ready.for_cuda
-
-
-def _is_of_layout(record: RunRecord, server: Server) -> bool:
+def _is_of_layout(result: Result) -> bool:
     """Return whether the memory layout of a process may decide if a repro fails.
 
     It does not on a GPU, which has its own memory, nor for a null pointer, because
     nothing is ever mapped near address 0.
     """
-    memory, failure = record.memory, record.signature
+    memory, failure = result.memory, result.seen or result.program.target
     ran = failure.stage in (Stage.RUN, Stage.COMPARE, Stage.DONE)
     is_null = memory.report is not None and memory.report.is_of_null
     of_heap = failure.detail == MEMORY_FAULT and memory.guard is Guard.OFF
-    return of_heap and ran and not is_null and _is_on_cpu(server)
+    return of_heap and ran and not is_null and result.context.on_cpu
 
 
 def _describe_runs(verified: VerifiedRepro) -> str:
@@ -586,13 +535,7 @@ def _describe_runs(verified: VerifiedRepro) -> str:
     return f"run as a script it fails in {counts} runs"
 
 
-def verify_as_is(
-    context: RunContext,
-    server: Server,
-    program: Subject,
-    result: Result,
-    printed: Printed,
-) -> RunRecord:
+def verify_as_is(result: Result, printed: Printed) -> RunRecord:
     """Write the simplest repro that fails, with the result's guard pages, and run it.
 
     The repro runs three times: once when it is written, and twice more. One of the
@@ -601,33 +544,39 @@ def verify_as_is(
     process. For a flaky failure on the CPU, each of the three runs is in a fresh
     process. With little time left there are fewer runs, but at least one.
     """
+    context, client = result.context, result.program.client
     context.note("writing repro.py and running it in an empty folder")
-    record = before_verifying(context, server, program, result, printed)
+    record = make_record(result, printed)
     # In a clean environment, the script itself must set what matters.
-    side = result.memory.guard
+    side, ready = result.memory.guard, context.ready
     worker = WORKER if side == Guard.OFF else GUARDED_WORKER
-    guarded_gpu = side != Guard.OFF and server.ready.for_cuda
-    device = ("cuda",) if guarded_gpu else ()
-    with context.bare_server(server.ready.backend, worker, *device) as bare:
-        meter = context.meters["verify"]
-        probe = program.client.options.probe or Probe.REAL
-        is_of_layout = _is_of_layout(record, server)
+    device = ("cuda",) if side != Guard.OFF and ready.for_cuda else ()
+    with context.bare_server(ready.backend, worker, *device) as bare:
+        probe = client.options.probe or Probe.REAL
         runner = ScriptRunner(
-            *(bare, program.client.limits, meter, probe, side, context.note),
-            afresh_first=_is_compiled(record.signature, server.ready.backend),
-            build=program.build,
-            independent=_independent_runs(record, server),
+            *(bare, client.limits, context.meters["verify"], probe, side, context.note),
+            afresh_first=_is_compiled(record.signature, ready.backend),
+            build=result.program.build,
+            independent=_independent_runs(result),
             measures_rate=result.memory.unsure,
         )
-        limits = program.client.limits
-        fails = partial(_seems_to_fail, runner, context.out, printed, record, result)
-        ways = ways_to_carry(context, server, bare, limits, printed, record, fails)
-        variables = variables_to_test(context.options.environment)
-        if not context.budget.has((len(variables) + 2) * context.budget.pace_s):
-            variables = []
+
+        def fails(choice: PreloadBundle) -> bool | None:
+            """Return whether the result fails with preloads carried in this way."""
+            with tempfile.TemporaryDirectory(prefix=DRAFT, dir=context.out) as draft:
+                script = Path(draft) / "repro.py"
+                program = script, context.out, printed, record, choice
+                surest = write_surest(*program, result.no_source)
+                return runner.seems_to_fail(surest.files, record.signature)
+
         # A printed program is not embedded: the search has an earlier one to verify.
         as_source = not printed.unprintable and result.no_source is None
         listed = result.candidate.listing is not None and as_source
+        variables = variables_to_test(context.options.environment)
+        if not context.budget.has((len(variables) + 2) * context.budget.pace_s):
+            variables = []
+        server, limits = context.worker, client.limits
+        ways = ways_to_carry(context, server, bare, limits, printed, record, fails)
         written = write_smallest_repro(
             *(context.out, printed, record, ways, runner, variables),
             embedded=() if listed else None,
@@ -636,32 +585,14 @@ def verify_as_is(
         again = runner.run_again(written.files, record.signature, context.budget)
     counts = count_runs(context, [written.fails, *again])
     script = written.files[0]
-    if is_of_layout and counts[0] and not needs_local_files(script):
-        text = set_failure_rate(
-            script.read_text(encoding="utf-8"), counts[1], counts[0]
-        )
+    if _is_of_layout(result) and counts[0] and not needs_local_files(script):
+        text = script.read_text(encoding="utf-8")
+        text = set_failure_rate(text, counts[1], counts[0])
         draft_of(script).write_text(text, encoding="utf-8")
         publish_draft(script)
     log = runner.logs[-1] if runner.logs else ""
-    above = lines_left_out(written.files[0].read_text(encoding="utf-8"))
-    verified = VerifiedRepro(written, *counts, log, above)
-    return replace(record, verified=verified)
-
-
-def _seems_to_fail(
-    runner: ScriptRunner,
-    folder: Path,
-    printed: Printed,
-    record: RunRecord,
-    result: Result,
-    choice: PreloadBundle,
-) -> bool | None:
-    """Return whether the result fails with preloads that are carried in some way."""
-    with tempfile.TemporaryDirectory(prefix=DRAFT, dir=folder) as draft:
-        path = Path(draft) / "repro.py"
-        program = path, folder, printed, record, choice
-        written = write_surest(*program, result.no_source)
-        return runner.seems_to_fail(written.files, record.signature)
+    above = lines_left_out(script.read_text(encoding="utf-8"))
+    return replace(record, verified=VerifiedRepro(written, *counts, log, above))
 
 
 def _is_compiled(failure: Signature, backend: str) -> bool:
@@ -688,77 +619,6 @@ def reserve_time_for_repro(budget: Budget) -> None:
     budget.guarantee_seconds(_CHECKS_TO_RUN * budget.check_s + _TO_WRITE_S)
 
 
-@dataclass(frozen=True)
-class ReproMaker:
-    """Writes a candidate and its repro, and verifies that the repro fails."""
-
-    server: Server
-    subject: Subject
-    found: SearchResult
-
-    def check_s(self, budget: Budget, candidate: Candidate) -> float:
-        """Return the expected seconds of a check of a candidate."""
-        is_full = candidate.cost >= self.subject.whole.cost
-        return budget.check_s if is_full else budget.pace_s
-
-    def has_time_for_source(self, budget: Budget, candidate: Candidate) -> bool:
-        """Return whether there is time to try the repro as source."""
-        return budget.has(_CHECKS_FOR_SOURCE * self.check_s(budget, candidate))
-
-    def make(
-        self, context: RunContext, candidate: Candidate, *, must: bool
-    ) -> VerifiedResult:
-        """Write a candidate and its repro, and verify that the repro fails.
-
-        Args:
-            must: if the time limit ends the runs as source, run a repro that embeds the
-                program instead, beyond the limit.
-        """
-        state, budget = self.found, context.budget
-        calls, rate = calls_and_rate(context, self.subject, state, candidate)
-        program = self.subject.with_options(calls=calls)
-        result = result_of(program, state, candidate, rate)
-        known = seen_to_fail_without_guard_pages(context, candidate, result.form)
-        details = program.target, candidate, result.form, known
-        on_gpu = is_on_gpu(self.server.ready)
-        client = program.built_as(state.reducer.asker.build).client
-        memory = analyze_memory_error(context, client, *details, on_gpu=on_gpu)
-        at_run_time = program.target.stage is Stage.RUN and not program.command
-        if context.options.cuda_coredump and on_gpu and at_run_time:
-            leave_core_dump(context, program.client, candidate, result.form)
-        if state.without_guard_pages:
-            memory = replace(memory, guard=Guard.OFF)
-        result = replace(result, memory=memory)
-        printed = write_result(context, program.client, result)
-        if not result.no_source and not self.has_time_for_source(budget, candidate):
-            context.note(
-                "not enough time left: repro.py will embed the program "
-                "instead of its source"
-            )
-            result = replace(result, no_source=NoSource.NO_TIME)
-        try:
-            return self._run(context, program, result, printed)
-        except BudgetExhausted:
-            if result.no_source or printed.unprintable or not must:
-                raise
-            reserve_time_for_repro(budget)
-            result = replace(result, no_source=NoSource.NO_TIME)
-            return self._run(context, program, result, printed)
-
-    def _run(
-        self, context: RunContext, program: Subject, result: Result, printed: Printed
-    ) -> VerifiedResult:
-        """Write the repro of a result that is saved and printed, and run the repro."""
-        arguments = context, self.server, program, result, printed
-        if program.command:
-            record = verify_by_command(*arguments)
-        elif self.found.without_guard_pages:
-            record = verify_as_is(*arguments)
-        else:
-            record = verify_result(*arguments)
-        return VerifiedResult(program, result, record)
-
-
 _CHECKS_TO_RUN, _TO_WRITE_S = 2, 30.0
 """Time to write a program, start a process and run the repro there: a number of checks
 of the input program, plus seconds.
@@ -768,62 +628,6 @@ _CHECKS_FOR_SOURCE = 3
 """Maximum number of runs of a repro that is source: with seeded inputs, and with saved
 inputs if those do not fail. A repro that embeds the program takes one run.
 """
-
-
-FOLDER = "cuda-core"
-"""A subfolder of the output folder."""
-
-_OMITTED = "nonrelocated_elf_images global_memory shared_memory local_memory"
-"""Parts that are not dumped: they take gigabytes. The host process is not dumped
-either, because its own exit is known.
-"""
-
-
-def core_dump_variables(folder: Path) -> dict[str, str]:
-    """Return the environment variables that make CUDA write core dumps to a folder.
-
-    CUDA reads them when it starts.
-    """
-    omitted = [*_OMITTED.split(), "constbank_memory", "abort"]
-    return {
-        "CUDA_ENABLE_COREDUMP_ON_EXCEPTION": "1",
-        "CUDA_COREDUMP_FILE": f"{folder}/core.%p",
-        "CUDA_COREDUMP_GENERATION_FLAGS": ",".join(f"skip_{name}" for name in omitted),
-    }
-
-
-def leave_core_dump(
-    context: RunContext, client: CheckClient, candidate: Candidate, form: str
-) -> Path | None:
-    """Run a result once with CUDA core dumps, and return the path of the dump.
-
-    Returns:
-        The dump; None if CUDA wrote none, with a note that says why.
-    """
-    folder = context.out.resolve() / FOLDER
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    options = client.options
-    # A sanitizer is a debugger of its own, and takes the faults.
-    pages = Guard.OFF if options.guard_pages.is_sanitizer else options.guard_pages
-    client = for_verifying(context, client.with_stock_build(), form).with_options(
-        guard_pages=pages,
-        environment={**options.environment, **core_dump_variables(folder)},
-    )
-    context.note("running the reduced program for a CUDA core dump")
-    try:
-        seen = classify_ending(client.ask(CheckCandidate(candidate.to_json()))).in_words
-    except (WorkerError, BudgetExhausted) as error:
-        seen = str(error)
-    dumps = sorted(folder.iterdir())
-    if not dumps:
-        folder.rmdir()
-        context.note(f"CUDA wrote no core dump; the reduced program: {seen}")
-        return None
-    context.note(
-        f"CUDA core dump; to open it: cuda-gdb -ex 'target cudacore {dumps[0]}'"
-    )
-    return dumps[0]
 
 
 INPUTS = "minimal_inputs.pt"
@@ -863,46 +667,40 @@ class CommandRunner:
         return target.admits(seen.signature) if seen.is_conclusive else None
 
 
-def verify_by_command(
-    context: RunContext,
-    server: Server,
-    program: Subject,
-    result: Result,
-    printed: Printed,
-) -> RunRecord:
+def verify_by_command(result: Result, printed: Printed) -> RunRecord:
     """Run the command on ``minimal.pt2``, and write a repro that creates that program.
 
     A repro is removed if the command does not fail on its program.
     """
-    assert program.command is not None
+    context, program, client = result.context, result.program, result.client
+    command, limits = program.command, client.limits
+    assert command is not None
     context.note("writing repro.py and running --check on the program that it saves")
-    limits = program.client.limits
-    takes_inputs = program.command.takes_inputs
     with scratch.make_scratch_folder("inputs") as folder:
-        inputs = (context.out if takes_inputs else Path(folder)).resolve() / INPUTS
-        client = for_verifying(context, program.client, result.form)
+        place = context.out if command.takes_inputs else Path(folder)
+        inputs = place.resolve() / INPUTS
         saved = f"{folder}/model.pt2", str(inputs)
         client.ask(SaveCandidate(result.candidate.to_json(), *saved))
         with context.bare_server(Backend.AUTO) as bare:
-            meter = context.meters["verify"]
-            stranger = CheckClient(bare, limits, meter=meter)
-            runner = CommandRunner(program.command, stranger, client, inputs)
-            record = before_verifying(context, server, program, result, printed)
-            inputs_name = INPUTS if takes_inputs else ""
-            conditions = replace(record.conditions, inputs=inputs_name)
-            record = replace(record, conditions=conditions)
-            ways = ways_to_carry(context, server, bare, limits, printed, record)
+            stranger = CheckClient(bare, limits, meter=client.meter)
+            runner = CommandRunner(command, stranger, client, inputs)
+            record = make_record(result, printed)
+            if command.takes_inputs:
+                conditions = replace(record.conditions, inputs=INPUTS)
+                record = replace(record, conditions=conditions)
+            worker = context.worker
+            ways = ways_to_carry(context, worker, bare, limits, printed, record)
             variables = variables_to_test(context.options.environment)
             written = write_smallest_repro(
                 *(context.out, printed, record, ways, runner, variables),
                 no_source=result.no_source,
             )
-            if not written.fails:
-                written.files[0].unlink()
-                written = ReproFiles((context.out / "minimal.pt2",), EMBEDDED)
         path = (context.out / "minimal.pt2").resolve()
-        runs = runs_of(program.command, client, path, inputs, context.budget)
-    if takes_inputs:
+        if not written.fails:
+            written.files[0].unlink()
+            written = ReproFiles((context.out / "minimal.pt2",), EMBEDDED)
+        runs = runs_of(command, client, path, inputs, context.budget)
+    if command.takes_inputs:
         written = replace(written, files=(*written.files, context.out / INPUTS))
     failed = [
         program.target.admits(s.signature) if s.is_conclusive else None for s in runs
@@ -918,17 +716,9 @@ class Verification:
         reserve_s: seconds that the search must leave for what follows.
     """
 
-    def __init__(
-        self,
-        context: RunContext,
-        server: Server,
-        program: Subject,
-        state: SearchResult,
-        reserve_s: float,
-    ) -> None:
-        self._context, self._program = context, program
+    def __init__(self, program: Subject, state: SearchResult, reserve_s: float) -> None:
+        self._context, self._program = program.context, program
         self._state, self._reserve_s = state, reserve_s
-        self._maker = ReproMaker(server, program, state)
         self._first = state.reducer.best
         self._first_done = False
         self._backtracked = self._cut_short = False
@@ -954,7 +744,8 @@ class Verification:
             saved = self._rewrite_as_stopped(saved)
         elif self._cut_short and not saved.verified.always_fails:
             saved = self._verify_input_program(saved)
-        self._state.calls, self._state.rate = saved.subject.calls, saved.result.rate
+        result = saved.result
+        self._state.calls, self._state.rate = result.program.calls, result.rate
         return saved
 
     def _run_open_stages(self) -> None:
@@ -974,7 +765,7 @@ class Verification:
             context.note(_OPEN_STAGES)
         context.budget.reserve_s, context.budget.overtime_s = self._reserve_s, 0.0
         with stop_on_errors(context, state):
-            run_search_stages(context, self._program, state)
+            run_search_stages(self._program, state)
             if state.without_guard_pages:
                 self._confirm_plainly()
         if state.reducer is not before or state.reducer.best is not reduced:
@@ -984,14 +775,13 @@ class Verification:
 
     def _confirm_plainly(self) -> None:
         """Continue with the step that fails without guard pages, if there is one."""
-        context, program, state = self._context, self._program, self._state
+        program, state = self._program, self._state
         reduced = state.reducer.best
-        state.without_guard_pages = confirm_without_guard_pages(
-            context, program, state.search
-        )
+        confirmed = confirm_without_guard_pages(program, state.search)
+        state.without_guard_pages = confirmed
         if state.reducer.best is not reduced:
             state.forget(program)
-            measure_result(context, program, state)
+            measure_result(program, state)
 
     def _shows_all(self, candidate: Candidate) -> bool:
         """Return whether the result's repro fails, in the form and build of each stage.
@@ -1001,15 +791,64 @@ class Verification:
         """
         if not self._make_confirmation().confirms(candidate):
             return False
-        verified, budget = self._verify_in_place().verified, self._context.budget
-        is_source = verified.written.is_source and self._state.printable
-        can_be = self._state.printable and self._maker.has_time_for_source(
-            budget, candidate
-        )
+        verified = self._verify_in_place().verified
+        printable = self._state.printable
+        is_source = printable and verified.written.is_source
+        can_be = printable and self._has_time_for_source(candidate)
         return verified.always_fails and (is_source or not can_be)
 
-    def _made(self, context: RunContext, candidate: Candidate) -> VerifiedResult:
-        return self._maker.make(context, candidate, must=self._saved is None)
+    def _check_s(self, candidate: Candidate) -> float:
+        """Return the expected seconds of a check of a candidate."""
+        budget = self._context.budget
+        is_full = candidate.cost >= self._program.whole.cost
+        return budget.check_s if is_full else budget.pace_s
+
+    def _has_time_for_source(self, candidate: Candidate) -> bool:
+        """Return whether there is time to try the repro as source."""
+        needed_s = _CHECKS_FOR_SOURCE * self._check_s(candidate)
+        return self._context.budget.has(needed_s)
+
+    def _make(self, context: RunContext, candidate: Candidate) -> VerifiedResult:
+        """Write a candidate and its repro, and verify that the repro fails.
+
+        If there is no verified result yet, and the time limit ends the runs as source,
+        run a repro that embeds the program instead, beyond the limit.
+        """
+        state, must = self._state, self._saved is None
+        program = replace(self._program, context=context)
+        calls, rate = calls_and_rate(program, state, candidate)
+        program = program.with_options(calls=calls)
+        result = result_of(program, state, candidate, rate)
+        known = seen_to_fail_without_guard_pages(context, candidate, result.form)
+        as_found = program.built_as(state.reducer.asker.build)
+        memory = analyze_memory_error(replace(result, program=as_found), known)
+        if state.without_guard_pages:
+            memory = replace(memory, guard=Guard.OFF)
+        result = replace(result, memory=memory)
+        printed = write_result(result)
+        if not result.no_source and not self._has_time_for_source(candidate):
+            context.note(
+                "not enough time left: repro.py will embed the program "
+                "instead of its source"
+            )
+            result = replace(result, no_source=NoSource.NO_TIME)
+        try:
+            record = self._run(result, printed)
+        except BudgetExhausted:
+            if result.no_source or printed.unprintable or not must:
+                raise
+            reserve_time_for_repro(context.budget)
+            result = replace(result, no_source=NoSource.NO_TIME)
+            record = self._run(result, printed)
+        program = replace(program, context=self._context)
+        return VerifiedResult(replace(result, program=program), record)
+
+    def _run(self, result: Result, printed: Printed) -> RunRecord:
+        """Write the repro of a result that is saved and printed, and run the repro."""
+        if self._program.command:
+            return verify_by_command(result, printed)
+        without = self._state.without_guard_pages
+        return (verify_as_is if without else verify_result)(result, printed)
 
     def _verify_input_program(self, saved: VerifiedResult) -> VerifiedResult:
         """Verify the input program's repro, if time was short for earlier steps."""
@@ -1025,7 +864,7 @@ class Verification:
         """Verify the result in the output folder, unless that has been done."""
         reduced = self._state.reducer.best
         if self._saved is None or self._saved.result.candidate != reduced:
-            self._saved = self._made(self._context, reduced)
+            self._saved = self._make(self._context, reduced)
         return self._saved
 
     def _find_earlier_step(self, saved: VerifiedResult) -> VerifiedResult:
@@ -1079,7 +918,7 @@ class Verification:
         context.budget.reserve_s, context.budget.overtime_s = self._reserve_s, 0.0
         with stop_on_errors(context, self._state):
             search.continue_search()
-            measure_result(context, self._program, self._state)
+            measure_result(self._program, self._state)
         return True
 
     @contextlib.contextmanager
@@ -1107,10 +946,9 @@ class Verification:
     def check(self, candidate: Candidate) -> Verdict:
         """Return whether a candidate's repro fails in every run, as a verdict."""
         trial: VerifiedResult | None
-        budget = self._context.budget
         if candidate is self._first and not self._first_done:
             trial = self._made_in_place(candidate)
-        elif not budget.has(self._maker.check_s(budget, candidate)):
+        elif not self._context.budget.has(self._check_s(candidate)):
             raise BudgetExhausted("time limit reached")
         else:
             trial = self._made_elsewhere(candidate)
@@ -1130,7 +968,7 @@ class Verification:
         """Verify a candidate in the output folder; None if it cannot be written."""
         self._first_done = True
         with contextlib.suppress(NotWritten):
-            self._saved = self._made(self._context, candidate)
+            self._saved = self._make(self._context, candidate)
             return self._saved
         return None
 
@@ -1145,7 +983,7 @@ class Verification:
             contextlib.suppress(NotWritten),
             scratch.make_scratch_folder("verification") as folder,
         ):
-            trial = self._made(
+            trial = self._make(
                 self._context.with_output_folder(Path(folder)), candidate
             )
             if trial.verified.always_fails:

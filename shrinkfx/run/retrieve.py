@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import shlex
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from shrinkfx.check.client.server import GUARDED_WORKER, WORKER, Server
+from shrinkfx.check.client.server import GUARDED_WORKER, WORKER
 from shrinkfx.check.oracle import CheckClient, RepeatedOracle
 from shrinkfx.errors import LoadError, ShrinkfxError, UsageError
 from shrinkfx.events import Listener
 from shrinkfx.failure.signature import Signature
 from shrinkfx.failure.verdict import Observation
-from shrinkfx.journal.journal import Journal, StoredQuery
+from shrinkfx.journal.journal import Journal, RecordedQuery
 from shrinkfx.options.options import Options
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.skeleton import Skeleton
@@ -31,9 +30,7 @@ from shrinkfx.run.context import RunContext, Subject, server_for
 from shrinkfx.run.folder import JOURNAL, load_unchanged_options, require_journal
 from shrinkfx.run.observe import (
     BASELINE_TIMEOUT_S,
-    Described,
     describe_program,
-    is_on_gpu,
     require_schema,
 )
 from shrinkfx.run.result import (
@@ -76,7 +73,7 @@ class TestedCandidate:
         baseline: the journal's facts about the input program.
     """
 
-    query: StoredQuery
+    query: RecordedQuery
     options: Options
     baseline: Mapping[str, Any]
 
@@ -95,21 +92,30 @@ def retrieve(tested: TestedCandidate, folder: Path, listener: Listener) -> Retri
     kind = GUARDED_WORKER if guarded else WORKER
     with (
         _remove_incomplete_folder(folder, out),
-        server_for(options, kind, context.sandbox) as server,
+        server_for(options, kind, context.sandbox) as context.worker,
     ):
         meter = context.meters["verify"]
         limits = context.limits(BASELINE_TIMEOUT_S)
-        client = CheckClient(server, limits, checked, meter)
+        client = CheckClient(context.worker, limits, checked, meter)
         client = with_values(client, folder)
         client, described = describe_program(context, client)
         candidate = _restore_candidate(query, described.skeleton, folder)
         out.mkdir(exist_ok=True)
         client = client.with_stock_build().with_options(form=CandidateForm(query.form))
-        wanted = query.failure or Signature.from_json(settings["target"])
+        wanted = query.seen or Signature.from_json(settings["target"])
         seen, rate = check_again(client, candidate, wanted, settings["rate"])
-        shown = seen.signature or wanted
-        program = _subject(client, described, shown.without_passing_run, rate)
-        return _write(context, server, program, candidate, seen)
+        whole = Candidate.from_skeleton(described.skeleton)
+        nodes = described.skeleton.original_nodes
+        program = Subject(
+            context=context,
+            whole=whole,
+            before=ProgramSize(whole.cost[0], nodes, 0, 0),
+            client=client,
+            target=(seen.signature or wanted).without_passing_run,
+            rate=rate,
+            other_causes=described.other_causes,
+        )
+        return _write(program, candidate, seen)
 
 
 @contextlib.contextmanager
@@ -134,24 +140,8 @@ def _remove_incomplete_folder(folder: Path, out: Path) -> Iterator[None]:
         raise
 
 
-def _subject(
-    client: CheckClient, described: Described, target: Signature, rate: float
-) -> Subject:
-    """Return the input program as one that fails as a candidate of it does."""
-    skeleton = described.skeleton
-    candidate = Candidate.from_skeleton(skeleton)
-    return Subject(
-        whole=candidate,
-        before=ProgramSize(candidate.cost[0], skeleton.original_nodes, 0, 0),
-        client=client,
-        target=target,
-        rate=rate,
-        other_causes=described.other_causes,
-    )
-
-
 def _restore_candidate(
-    query: StoredQuery, skeleton: Skeleton, folder: Path
+    query: RecordedQuery, skeleton: Skeleton, folder: Path
 ) -> Candidate:
     candidate = Candidate.from_json(skeleton, query.candidate)
     if not candidate.keep <= set(skeleton.operators) or (
@@ -182,35 +172,25 @@ def check_again(
     return seen, RepeatedOracle(client, seen.signature, rate).measure(candidate)
 
 
-def _write(
-    context: RunContext,
-    server: Server,
-    program: Subject,
-    candidate: Candidate,
-    seen: Observation,
-) -> Retrieved:
+def _write(program: Subject, candidate: Candidate, seen: Observation) -> Retrieved:
     """Write a candidate, and verify the repro of its failure.
 
     If the candidate fails on the inputs on which it must pass, the repro contains only
     these.
     """
-    client = program.client
-    form = str(client.options.form)
-    shown = seen.signature.without_passing_run if seen.signature else None
+    failure = seen.signature
+    shown = failure.without_passing_run if failure else None
     result = Result(
-        *(candidate, form, shown),
+        *(program, candidate, str(program.client.options.form), shown),
         rate=program.rate,
-        at_passing=shown != seen.signature,
+        at_passing=shown != failure,
     )
-    printed = write_result(context, client, result)
-    verified = None
-    if seen.signature is not None:
-        on_gpu = is_on_gpu(server.ready)
-        details = seen.signature, candidate, form
-        memory = analyze_memory_error(context, client, *details, on_gpu=on_gpu)
-        result = dataclasses.replace(result, memory=memory)
-        verified = verify_result(context, server, program, result, printed).verified
-    path = minimal_program(context.out)
+    printed, verified = write_result(result), None
+    if failure is not None:
+        as_seen = replace(result, program=replace(program, target=failure))
+        result = replace(result, memory=analyze_memory_error(as_seen))
+        verified = verify_result(result, printed).verified
+    path = minimal_program(program.context.out)
     return Retrieved(seen.in_words, printed.operators, path, verified)
 
 
@@ -235,7 +215,7 @@ def find_candidate(
         for known in (journal.fact("unchanged"), baseline):
             if known is not None:
                 require_schema(flag, known)
-        queries = journal.find(digest)
+        queries = journal.list_queries(digest)
         digests = {query.digest for query in queries}
         if not digests:
             others = _by_catch(journal, baseline)
@@ -257,9 +237,7 @@ def find_candidate(
             why = "the failures of that sweep are not fully reduced yet"
             raise UsageError(flags, f": {why}; to resume it: ", again)
     # AOTInductor checks the candidate, even if a user's command did in the run.
-    unlimited = dataclasses.replace(
-        options, check=None, max_checks=None, max_minutes=None
-    )
+    unlimited = replace(options, check=None, max_checks=None, max_minutes=None)
     return TestedCandidate(queries[-1], unlimited, baseline)
 
 
@@ -269,9 +247,9 @@ def _by_catch(journal: Journal, baseline: Mapping[str, Any] | None) -> str:
     if baseline is not None:
         target = Signature.from_json(baseline["target"])
         others = {
-            str(query.failure): query.digest[:DIGITS]
-            for query in journal.find("")
-            if query.failure and not target.admits(query.failure.without_passing_run)
+            str(query.seen): query.digest[:DIGITS]
+            for query in journal.list_queries()
+            if query.seen and not target.admits(query.seen.without_passing_run)
         }
     if not others:
         return "that run found no other failure; report.html lists all checks"

@@ -29,7 +29,7 @@ from shrinkfx.check.oracle import CheckClient, make_oracle
 from shrinkfx.errors import BudgetExhausted, ShrinkfxError
 from shrinkfx.failure.signature import Stage
 from shrinkfx.failure.verdict import Oracle, Outcome, Verdict
-from shrinkfx.journal.speculative_checks import SpeculativeChecks
+from shrinkfx.journal.journal import SpeculativeChecks
 from shrinkfx.program.apply import apply
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.display_text import first_line
@@ -278,11 +278,11 @@ def _confirmed(
     if listed.stopped:
         return listed
     with stop_on_errors(context, listed):
-        args = context, program, listed.search
+        args = program, listed.search
         refused = listed.without_guard_pages and not fails_without_guard_pages(*args)
         if refused and not confirm_without_guard_pages(*args):
             return drop_listing(listed, "no printed program fails without guard pages")
-        measure_result(context, program, listed)
+        measure_result(program, listed)
     return listed
 
 

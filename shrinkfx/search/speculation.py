@@ -27,8 +27,7 @@ from shrinkfx.failure.verdict import (
     Outcome,
     Verdict,
 )
-from shrinkfx.journal.journal import LOG_CHARS, Journal
-from shrinkfx.journal.speculative_checks import SpeculativeChecks
+from shrinkfx.journal.journal import LOG_CHARS, Journal, SpeculativeChecks
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.search.search_state import Query, SearchState
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
-from support.doubles import DESCRIPTION, Arguments, FakeServer
+from support.doubles import DESCRIPTION, Arguments, FakeServer, context_with
 from test_baseline import CRASH, CRASHES, DIFFERS, MISMATCH, PASSES, RAISES, compiler
 
 from shrinkfx.check.baseline.stock import Baseline
@@ -16,16 +16,13 @@ from shrinkfx.check.baseline.whole_candidate import (
     WholeCandidate,
     find_whole_candidate_baseline,
 )
-from shrinkfx.check.client.server import Server
 from shrinkfx.check.oracle import ENOUGH
-from shrinkfx.events import ignore_event
 from shrinkfx.failure.signature import Kind
 from shrinkfx.options.options import Options
 from shrinkfx.protocol.answers import Ending, Ready
 from shrinkfx.protocol.choices import Backend, Build
 from shrinkfx.protocol.files import Traces
 from shrinkfx.protocol.requests import CheckCandidate, CheckOptions
-from shrinkfx.run.context import RunContext
 from shrinkfx.run.observe import reproduce_failure
 from shrinkfx.testing import chain, whole
 
@@ -110,8 +107,8 @@ class Worker(FakeServer):
 
     def suspects(self, folder: Path, **options: Any) -> list[str]:
         """See it fail; name the operators that may be why."""
-        context = RunContext(Options(Path("m.pt2"), **options), folder, ignore_event)
-        subject = reproduce_failure(context, cast(Server, self))
+        context = context_with(self, Options(Path("m.pt2"), **options), folder)
+        subject = reproduce_failure(context)
         return [suspect.node for suspect in subject.suspects]
 
     @property

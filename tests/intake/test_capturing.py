@@ -27,8 +27,7 @@ from shrinkfx.intake.capture import script_capture
 from shrinkfx.intake.capture.records import write_counts
 from shrinkfx.intake.capture.running import advise_own_python, environment
 from shrinkfx.intake.modules import RestoredValue, render_settings
-from shrinkfx.options.in_script import FailedStep
-from shrinkfx.options.options import Options
+from shrinkfx.options.options import FailedStep, Options
 from shrinkfx.preloads.custom_code_sources import mark_as_generated
 from shrinkfx.run.folder import create_run_folder
 

@@ -43,7 +43,7 @@ from shrinkfx.protocol.answers import (
     Unresolved,
 )
 from shrinkfx.protocol.requests import ExportRunnable, ReadSettings, RunRunnable, Task
-from shrinkfx.run.sweep.pipeline import SweepFinding, Swept
+from shrinkfx.run.sweep import SweepFinding, Swept
 from shrinkfx.sweep.examples import SweepFailure
 from shrinkfx.system.folder_lock import is_folder_locked
 

@@ -80,7 +80,8 @@ def test_neither_memory_nor_files_grow_over_thousands_of_checks(
             print(used[-1])
 
     with open_run_folder(options, out, look) as context, context.server() as server:
-        check_all(context, reproduce_failure(context, server))
+        context.worker = server
+        check_all(context, reproduce_failure(context))
     assert len(used) == CHECKS // EVERY
     first, half, last = used[0], used[len(used) // 2], used[-1]
     # Allocators take what they need in steps; what leaks would go on doing so.

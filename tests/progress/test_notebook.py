@@ -10,7 +10,7 @@ from types import ModuleType, SimpleNamespace
 import pytest
 
 from shrinkfx import minify
-from shrinkfx.api import Reduction, minifying
+from shrinkfx.api import Reduction, reducing
 from shrinkfx.events import (
     Event,
     Listener,
@@ -96,7 +96,7 @@ def test_progress_goes_to_stderr_in_a_script_unless_quiet(
         listener(NoteAdded("baseline: it fails"))
         return came
 
-    monkeypatch.setattr(minifying, "reduce", reduce)
+    monkeypatch.setattr(reducing, "reduce", reduce)
     minify("model.pt2")
     assert capsys.readouterr() == ("", f"baseline: it fails\n{came}\n")
     minify("model.pt2", quiet=True)

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
-from support.doubles import asked_of
+from support.doubles import asked_of, context_with
 
-from shrinkfx.check.client.server import Server
 from shrinkfx.errors import NotReproducible, WorkerError
-from shrinkfx.events import ignore_event
 from shrinkfx.options.options import Options
 from shrinkfx.program.sizes import Space, Symbol
 from shrinkfx.protocol.answers import Ending, Ready
@@ -22,8 +20,7 @@ from shrinkfx.protocol.requests import (
     SaveInputs,
     Task,
 )
-from shrinkfx.run.context import RunContext
-from shrinkfx.run.sweep.pipeline import ExampleRunner, SweepSettings
+from shrinkfx.run.sweep import ExampleRunner, SweepSettings
 from shrinkfx.sweep.examples import Answer
 
 SPACE = Space((Symbol("n", 2, 4096, 6),))
@@ -80,8 +77,8 @@ def _worker(tmp_path: Path) -> Worker:
 
 @pytest.fixture(name="runner")
 def _runner(worker: Worker) -> ExampleRunner:
-    context = RunContext(Options(Path()), worker.directory, ignore_event)
-    return ExampleRunner(context, cast(Server, worker), SPACE, SETTINGS)
+    context = context_with(worker, Options(Path()), worker.directory)
+    return ExampleRunner(context, SPACE, SETTINGS)
 
 
 def test_program_is_compiled_once_for_several_sizes(
@@ -97,8 +94,8 @@ def test_results_at_sizes_are_compared_with_the_requested_tolerance(
     worker: Worker,
 ) -> None:
     options = Options(Path(), rtol=0.5, strict=True)
-    context = RunContext(options, worker.directory, ignore_event)
-    ExampleRunner(context, cast(Server, worker), SPACE, SETTINGS).inside((3,))
+    context = context_with(worker, options, worker.directory)
+    ExampleRunner(context, SPACE, SETTINGS).inside((3,))
     assert [(told["rtol"], told["strict"]) for told in worker.told] == [(0.5, True)] * 2
 
 

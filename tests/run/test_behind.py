@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.doubles import FakeServer
+from support.doubles import FakeServer, context_with
 from support.lies import lie, strided, tensor
 
 from shrinkfx.check.oracle import CheckClient, Limits
@@ -18,7 +18,7 @@ from shrinkfx.protocol.answers import Checked, Difference, Ending, Invalid
 from shrinkfx.protocol.choices import Guard
 from shrinkfx.report.caveats import OtherCauses
 from shrinkfx.report.record import ProgramSize
-from shrinkfx.run.context import RunContext, Subject
+from shrinkfx.run.context import Subject
 from shrinkfx.run.observe import require_any_adjacent_memory
 from shrinkfx.testing import chain
 
@@ -31,22 +31,24 @@ KILLED = Ending("memory")
 TARGET = Signature(Kind.MISMATCH, Stage.COMPARE, "", "values")
 
 
-def subject_of(server: FakeServer, short: tuple[str, ...] = SHORT) -> Subject:
+def subject_of(
+    server: FakeServer, folder: Path, listener: Listener = ignore_event
+) -> Subject:
     whole = Candidate.from_skeleton(chain("x", "relu", "tanh"))
     client = CheckClient(server, Limits(9.0, 1 << 30))
     size = ProgramSize(2, 3, 1, 0)
     narrow = tensor("int32", 8), tensor("int64", 8)
-    causes = OtherCauses(tuple(lie("m", *narrow, operator=name) for name in short))
-    return Subject(whole, size, client, TARGET, 1.0, other_causes=causes)
+    causes = OtherCauses(tuple(lie("m", *narrow, operator=name) for name in SHORT))
+    context = context_with(server, Options(Path("m.pt2")), folder, listener)
+    return Subject(context, whole, size, client, TARGET, 1.0, other_causes=causes)
 
 
 def subject_and_server(
     ending: Ending, tmp_path: Path, listener: Listener = ignore_event, **changes: object
 ) -> tuple[Subject, FakeServer]:
     server = FakeServer(lambda _: ending)
-    subject = replace(subject_of(server), **changes)  # type: ignore[arg-type]
-    context = RunContext(Options(Path("m.pt2")), tmp_path, listener)
-    return require_any_adjacent_memory(context, subject), server
+    subject = replace(subject_of(server, tmp_path, listener), **changes)  # type: ignore[arg-type]
+    return require_any_adjacent_memory(subject), server
 
 
 def test_adjacent_memory_is_defined_if_irrelevant_to_the_failure(
@@ -95,7 +97,6 @@ def test_no_query_is_made_with_guard_pages_or_for_compile_errors(
     compiling = Signature(Kind.COMPILE_ERROR, Stage.COMPILE, "", "boom")
     assert not subject_and_server(WRONG, tmp_path, target=compiling)[1].arguments
     server = FakeServer(lambda _: WRONG)
-    subject = subject_of(server).with_options(guard_pages=Guard.AFTER)
-    context = RunContext(Options(Path("m.pt2")), tmp_path, ignore_event)
-    assert require_any_adjacent_memory(context, subject) is subject
+    subject = subject_of(server, tmp_path).with_options(guard_pages=Guard.AFTER)
+    assert require_any_adjacent_memory(subject) is subject
     assert not server.arguments

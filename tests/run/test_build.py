@@ -47,8 +47,8 @@ def chosen(
     options = Options(Path("model.pt2"), max_minutes=minutes)
     context = RunContext(options, Path("out"), events.append)
     client = CheckClient(worker, Limits(10.0, 1 << 30), CheckOptions(build=build))
-    subject = Subject(WHOLE, ProgramSize(2, 4, 1, 0), client, target, 1.0)
-    tried = choose_build(context, subject)
+    subject = Subject(context, WHOLE, ProgramSize(2, 4, 1, 0), client, target, 1.0)
+    tried = choose_build(subject)
     assert tried.form is GraphForm.FUNCTIONAL
     notes = [event.text for event in events if isinstance(event, NoteAdded)]
     return tried.subject, tried.seen, notes

@@ -74,11 +74,12 @@ def verified(
     monkeypatch.setattr(RunContext, "bare_server", bare)
     context = RunContext(Options(Path("model.pt2"), check=COMMAND.text), folder, listen)
     client = CheckClient(server, Limits(9.0, 1 << 30))
-    subject = Subject(BEST, ProgramSize(1), client, COMMAND.target, 1.0, COMMAND)
-    result = Result(BEST, "program", COMMAND.target)
-    answered = write_result(context, client, result)
-    record = verify_by_command(context, server, subject, result, answered)
-    return record.verified, notes
+    context.worker = server
+    subject = Subject(
+        context, BEST, ProgramSize(1), client, COMMAND.target, 1.0, COMMAND
+    )
+    result = Result(subject, BEST, "program", COMMAND.target)
+    return verify_by_command(result, write_result(result)).verified, notes
 
 
 @pytest.mark.parametrize(

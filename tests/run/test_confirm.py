@@ -129,11 +129,12 @@ class World:
             checked = CheckOptions(build=about.pop("build", Build.STOCK))
             client = CheckClient(server, limits, guarding.apply_to(checked))
             target = about.pop("target", RAISES)
+            context.worker = server
             subject = Subject(
-                WHOLE, ProgramSize(12), client, target, 1.0, None, guarding
+                context, WHOLE, ProgramSize(12), client, target, 1.0, None, guarding
             )
-            self.found = reduce(context, subject)
-            kept = Verification(context, server, subject, self.found, 0.0).run()
+            self.found = reduce(subject)
+            kept = Verification(subject, self.found, 0.0).run()
         return kept.verified, kept
 
     @property

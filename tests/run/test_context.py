@@ -40,7 +40,7 @@ def test_later_bare_server_is_forked_from_the_zygote_of_the_main_server(
     options = Options(model=tmp_path / "m.pt2", environment=seed)
     run = RunContext(options, tmp_path, lambda _: None)
     run.bare_server(Backend.AOTI)
-    main = run.server()
+    main = run.worker = run.server()
     run.with_output_folder(tmp_path / "scratch").bare_server(Backend.AOTI)
     alone, first, second = started
     assert first["leaves_zygote"]

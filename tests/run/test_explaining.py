@@ -51,11 +51,12 @@ REPRO = "# crash in AOTInductor\n#\n# Seen on: torch\n\nimport torch\n"
 
 def kept_of(candidate: Candidate, target: Signature = CRASH) -> VerifiedResult:
     client = CheckClient(FakeServer(), Limits(10.0, 1 << 30))
-    subject = Subject(candidate, SIZE, client, target, 1.0)
+    context = RunContext(Options(Path("model.pt2")), Path("out"), ignore_event)
+    subject = Subject(context, candidate, SIZE, client, target, 1.0)
     verified = VerifiedRepro(ReproFiles((Path("repro.py"),), "source"), 3, 3)
     programs = Programs(SIZE, SIZE, cut=2)
     record = RunRecord(Failure(target, target), programs, verified=verified)
-    return VerifiedResult(subject, Result(candidate, "program", target), record)
+    return VerifiedResult(Result(subject, candidate, "program", target), record)
 
 
 @pytest.fixture(name="out")
@@ -129,10 +130,10 @@ def test_result_is_stored_in_the_journal_for_a_later_explanation(out: Path) -> N
         explain_result(context, kept)
         known = journal.fact("result")
     assert known is not None
-    again = explaining._from_json(kept.subject, known)
+    again = explaining._from_json(kept.result.program, known)
     assert again.candidate == candidate
     assert again == kept.result
-    shown = explaining._shown_from_json(kept.subject, known)
+    shown = explaining._shown_from_json(kept.result.program, known)
     assert shown == KnownFacts(fails=True, memory=OVERRUN)
 
 
@@ -198,9 +199,9 @@ def test_observations_of_a_result_are_restored_for_a_later_explanation(
             context = RunContext(Options(Path("model.pt2")), out, ignore_event, journal)
             explain_result(context, each)
             known = journal.fact("result")
-        assert explaining._shown_from_json(kept.subject, known).fails is fails
+        assert explaining._shown_from_json(kept.result.program, known).fails is fails
         del known["fails"], known["memory"]  # as an earlier version has noted it
-        assert explaining._shown_from_json(kept.subject, known) == KnownFacts()
+        assert explaining._shown_from_json(kept.result.program, known) == KnownFacts()
 
 
 def test_existing_summary_gets_the_cause(out: Path) -> None:
@@ -217,7 +218,7 @@ def test_fake_kernel_mismatch_is_assigned_to_its_operator_and_output() -> None:
     kept = kept_of(whole(chain("x", "relu")))
     pair = lie("pair", tensor("int32", 2), tensor("int64", 2), place="[1]")
     told = OtherCauses((strided("mix", (1,), (2,)), pair))
-    subject = replace(kept.subject, other_causes=told)
+    subject = replace(kept.result.program, other_causes=told)
     lies = explaining._shown(subject, True, None).mismatches
     assert lies == {"mix": told.mismatches[0], "pair": pair}
 
@@ -247,9 +248,9 @@ def test_hang_in_user_code_is_the_first_cause_also_in_a_later_explanation(
     assert explained.cause[0] == said
     header = " ".join((out / "repro.py").read_text().replace("\n#", "").split())
     assert said in header
-    assert explaining._shown_from_json(kept.subject, known).inside == said
+    assert explaining._shown_from_json(kept.result.program, known).inside == said
     del known["inside"]  # as an earlier version has noted it
-    assert explaining._shown_from_json(kept.subject, known).inside == ""
+    assert explaining._shown_from_json(kept.result.program, known).inside == ""
 
 
 def with_log(record: RunRecord, log: str) -> RunRecord:

@@ -84,9 +84,15 @@ def chosen(
     whole = Candidate.from_skeleton(described.skeleton)
     causes = described.other_causes.with_warning("from the baseline")
     subject = Subject(
-        whole, ProgramSize(3, 5, 1, 0), client, RAISES, 1.0, other_causes=causes
+        context,
+        whole,
+        ProgramSize(3, 5, 1, 0),
+        client,
+        RAISES,
+        1.0,
+        other_causes=causes,
     )
-    found = choose_graph_form(context, subject, described)
+    found = choose_graph_form(subject, described)
     (lie,) = found.other_causes.mismatches
     assert lie.node == found.client.options.graph
     return found, asked

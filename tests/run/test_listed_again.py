@@ -116,10 +116,11 @@ class World:
         context = RunContext(
             Options(Path("model.pt2")), self.folder, self.events.append
         )
-        subject = Subject(WHOLE, ProgramSize(3), client, RAISES, 1.0)
-        found = reduce_listing(context, subject, reduce(context, subject), 0.0)
+        context.worker = server
+        subject = Subject(context, WHOLE, ProgramSize(3), client, RAISES, 1.0)
+        found = reduce_listing(context, subject, reduce(subject), 0.0)
         assert found.made_of is not None
-        found, kept = verify_reduction(context, server, subject, found, 0.0)
+        found, kept = verify_reduction(subject, found, 0.0)
         record_minimal_kinds(context, found)
         return found, kept
 

@@ -144,9 +144,9 @@ def reduced(
     events: list[Event] = []
     asked = Options(Path("model.pt2"), **options)
     context = RunContext(asked, folder, events.append, journal)
-    subject = Subject(WHOLE, ProgramSize(3, 5, 1, 0), client, target, 1.0)
+    subject = Subject(context, WHOLE, ProgramSize(3, 5, 1, 0), client, target, 1.0)
     subject = replace(subject, other_causes=causes or OtherCauses())
-    found = reduce_listing(context, subject, reduce(context, subject), 0.0)
+    found = reduce_listing(context, subject, reduce(subject), 0.0)
     record_minimal_kinds(context, found)
     return found, events
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from support.doubles import asked_of
+from support.doubles import asked_of, context_with
 
 from shrinkfx.check.oracle import ENOUGH, CheckClient, Limits
 from shrinkfx.errors import BudgetExhausted
@@ -16,12 +17,12 @@ from shrinkfx.events import Event, NoteAdded
 from shrinkfx.failure.signature import MEMORY_FAULT, Kind, Signature, Stage
 from shrinkfx.options.options import Options
 from shrinkfx.protocol.answers import Ending, NotSanitized, Ready
-from shrinkfx.protocol.choices import SANITIZERS, Guard
+from shrinkfx.protocol.choices import SANITIZERS, Backend, Guard
 from shrinkfx.protocol.requests import CheckOptions, Request
-from shrinkfx.report.record import Memory
-from shrinkfx.run.context import RunContext
+from shrinkfx.report.record import Memory, ProgramSize
+from shrinkfx.run.context import Subject
 from shrinkfx.run.observe import choose_guard_pages, wants_guard_pages
-from shrinkfx.run.result import analyze_memory_error
+from shrinkfx.run.result import Result, analyze_memory_error
 from shrinkfx.testing import chain, whole
 
 BEST = whole(chain("x", "relu", "tanh"))
@@ -59,15 +60,16 @@ def examined(
     on_gpu: bool = False,
 ) -> tuple[Memory, list[str]]:
     events: list[Event] = []
-    context = RunContext(Options(Path("model.pt2")), Path("out"), events.append)
+    server = SimpleNamespace(ready=Ready(backend=Backend.AOTI, for_cuda=on_gpu))
+    options = Options(Path("model.pt2"))
+    context = context_with(server, options, Path("out"), events.append)
     context.budget.max_seconds = seconds
     context.budget.clock = lambda: context.budget.started + len(worker.asked)
     context.budget.record_wait(1.0)  # as each question does
-    options = CheckOptions(guard_pages=side or Guard.OFF)
-    client = CheckClient(worker, Limits(10.0, 1 << 30), options)
-    memory = analyze_memory_error(
-        context, client, target, BEST, "program", on_gpu=on_gpu
-    )
+    checks = CheckOptions(guard_pages=side or Guard.OFF)
+    client = CheckClient(worker, Limits(10.0, 1 << 30), checks)
+    subject = Subject(context, BEST, ProgramSize(1), client, target, 1.0)
+    memory = analyze_memory_error(Result(subject, BEST, "program", target))
     return memory, [event.text for event in events if isinstance(event, NoteAdded)]
 
 
@@ -259,8 +261,9 @@ def test_guard_page_settings_depend_on_device_and_options(
 ) -> None:
     events: list[Event] = []
     options = Options(Path("model.pt2"), until="nan", **asked)  # type: ignore[arg-type]
-    context = RunContext(options, Path("out"), events.append)
-    settings = choose_guard_pages(context, ready)
+    server = SimpleNamespace(ready=ready)
+    context = context_with(server, options, Path("out"), events.append)
+    settings = choose_guard_pages(context)
     assert {str(setting.pages) for setting in settings} == tried
     notes = [event.text for event in events if isinstance(event, NoteAdded)]
     assert any(said in note for note in notes) or not said

@@ -6,15 +6,14 @@ import itertools
 import json
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
-from support.doubles import DESCRIPTION, Arguments, FakeServer
+from support.doubles import DESCRIPTION, Arguments, FakeServer, context_with
 
 from shrinkfx.api.validation import require_valid_options
-from shrinkfx.check.client.server import Server
 from shrinkfx.errors import NotReproducible, UsageError
-from shrinkfx.events import Event, NoteAdded, ignore_event
+from shrinkfx.events import Event, NoteAdded
 from shrinkfx.failure.signature import Kind
 from shrinkfx.options.options import Options
 from shrinkfx.protocol.answers import (
@@ -27,7 +26,6 @@ from shrinkfx.protocol.answers import (
 )
 from shrinkfx.protocol.choices import Backend
 from shrinkfx.protocol.requests import Describe, Request
-from shrinkfx.run.context import RunContext
 from shrinkfx.run.observe import reproduce_failure
 from shrinkfx.testing import chain
 
@@ -65,9 +63,7 @@ def test_each_comparison_uses_the_requested_tolerance(
     tmp_path: Path, options: Options, told: dict[str, object]
 ) -> None:
     worker = Worker(tmp_path)
-    subject = reproduce_failure(
-        RunContext(options, tmp_path, ignore_event), cast(Server, worker)
-    )
+    subject = reproduce_failure(context_with(worker, options, tmp_path))
     names = ("rtol", "atol", "strict")
     _, *compared = worker.arguments  # the first only describes
     assert len(compared) > 10
@@ -85,8 +81,8 @@ def test_differing_operator_count_of_the_reduced_form_is_reported(
     """No number: of a worker that has not counted."""
     worker = Worker(tmp_path, operators)
     events: list[Event] = []
-    context = RunContext(Options(Path("m.pt2")), tmp_path, events.append)
-    reproduce_failure(context, cast(Server, worker))
+    context = context_with(worker, Options(Path("m.pt2")), tmp_path, events.append)
+    reproduce_failure(context)
     notes = [event.text for event in events if isinstance(event, NoteAdded)]
     said = (
         "the file has 9 operators; converted to the form in which shrinkfx reduces it, "
@@ -103,9 +99,7 @@ def test_probes_are_refused_without_the_interpreter(tmp_path: Path) -> None:
         Options(Path("m.pt2"), all_probes=True),
     ):
         with pytest.raises(UsageError, match="only works for CUDA without a GPU: add"):
-            reproduce_failure(
-                RunContext(options, tmp_path, ignore_event), cast(Server, worker)
-            )
+            reproduce_failure(context_with(worker, options, tmp_path))
     with pytest.raises(UsageError, match="only one of them"):
         require_valid_options(Options(Path("m.pt2"), probe="real", all_probes=True))
 
@@ -125,7 +119,7 @@ LACKING = "Inductor's x is lacking: it is a lambda; --preload a module that sets
 def seen(worker: Worker, folder: Path, **options: Any) -> NotReproducible:
     asked = Options(Path("m.pt2"), lacking=(LACKING,), **options)
     with pytest.raises(NotReproducible) as raised:
-        reproduce_failure(RunContext(asked, folder, ignore_event), cast(Server, worker))
+        reproduce_failure(context_with(worker, asked, folder))
     return raised.value
 
 
@@ -153,7 +147,6 @@ def test_program_that_fails_despite_a_missing_setting_is_reduced(
     tmp_path: Path,
 ) -> None:
     options = Options(Path("m.pt2"), lacking=(LACKING,))
-    context = RunContext(options, tmp_path, ignore_event)
 
     class Failing(Worker):
         def _reply(self, request: Request) -> Ending:
@@ -161,7 +154,7 @@ def test_program_that_fails_despite_a_missing_setting_is_reduced(
                 return super()._reply(request)
             return Ending("exit", stage="done", answer=DIFFERS)
 
-    subject = reproduce_failure(context, cast(Server, Failing(tmp_path)))
+    subject = reproduce_failure(context_with(Failing(tmp_path), options, tmp_path))
     assert subject.target.kind is Kind.MISMATCH
 
 
@@ -187,8 +180,8 @@ def test_exception_kind_covers_a_load_error(tmp_path: Path) -> None:
             notes.append(event.text)
 
     options = Options(Path("m.pt2"), until="exception")
-    context = RunContext(options, tmp_path, listen)
-    subject = reproduce_failure(context, cast(Server, Raising(tmp_path, "load")))
+    context = context_with(Raising(tmp_path, "load"), options, tmp_path, listen)
+    subject = reproduce_failure(context)
     assert subject.target.kind is Kind.LOAD_ERROR
     assert (
         "every run of the program fails with kind load-error, not exception: reducing "
@@ -209,13 +202,13 @@ def test_failure_other_than_requested_is_refused(
     tmp_path: Path, options: dict[str, Any], stages: list[str]
 ) -> None:
     asked = Options(Path("m.pt2"), guard_pages="off", baseline_runs=3, **options)
-    context = RunContext(asked, tmp_path, ignore_event)
+    context = context_with(Raising(tmp_path, *stages), asked, tmp_path)
     with pytest.raises(NotReproducible, match="--until load-error"):
-        reproduce_failure(context, cast(Server, Raising(tmp_path, *stages)))
+        reproduce_failure(context)
 
 
 def test_program_that_fails_in_two_ways_is_refused(tmp_path: Path) -> None:
     asked = Options(Path("m.pt2"), until="assert", baseline_runs=4)
-    context = RunContext(asked, tmp_path, ignore_event)
+    context = context_with(Raising(tmp_path, "load", "run"), asked, tmp_path)
     with pytest.raises(NotReproducible):
-        reproduce_failure(context, cast(Server, Raising(tmp_path, "load", "run")))
+        reproduce_failure(context)

@@ -6,13 +6,11 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
 
 import pytest
-from support.doubles import DESCRIPTION, FakeServer
+from support.doubles import DESCRIPTION, FakeServer, context_with
 
 from shrinkfx.check.baseline.with_caching import NO_CACHING
-from shrinkfx.check.client.server import Server
 from shrinkfx.errors import NotReproducible
 from shrinkfx.events import Event, NoteAdded
 from shrinkfx.failure.signature import MEMORY_FAULT, Kind
@@ -21,9 +19,8 @@ from shrinkfx.options.options import Options
 from shrinkfx.protocol.answers import Checked, Ending, Raised, Ready
 from shrinkfx.protocol.choices import Backend
 from shrinkfx.protocol.requests import CheckCandidate, CheckOriginal, Request
-from shrinkfx.run.context import RunContext
 from shrinkfx.run.observe import load_or_find_subject, reproduce_failure
-from shrinkfx.run.result import with_baseline
+from shrinkfx.run.result import Result, make_record
 from shrinkfx.testing import chain
 
 DIES = Raised("RuntimeError", "CUDA error: an illegal memory access was encountered")
@@ -72,13 +69,12 @@ def test_search_and_repro_use_the_allocator_that_shows_the_failure(
 ) -> None:
     gpu, events = Gpu(tmp_path, lambda cached: cached is with_it), list[Event]()
     options = Options(Path("m.pt2"), environment={"TORCH_SOMETHING": ""})
-    context = RunContext(options, tmp_path, events.append)
-    server = cast(Server, gpu)
-    subject = reproduce_failure(context, server)
+    subject = reproduce_failure(context_with(gpu, options, tmp_path, events.append))
     assert (subject.target.kind, subject.target.detail) == (Kind.IMA, MEMORY_FAULT)
     asked = {"environment": {NO_CACHING: ""}} if with_it else {}
     assert dict(subject.client.options.environment) == asked.get("environment", {})
-    set_there = with_baseline(context, server, subject).conditions.environment
+    result = Result(subject, subject.whole, "program", None)
+    set_there = make_record(result).conditions.environment
     assert set_there[BLOCKING] == "1"
     assert set_there.get(NO_CACHING) == (None if with_it else "1")
     assert "TORCH_SOMETHING" not in set_there
@@ -95,17 +91,17 @@ def test_journal_stores_the_allocator(tmp_path: Path) -> None:
     gpu, journal = Gpu(tmp_path, lambda cached: cached), Journal()
     for _ in range(2):
         options = Options(Path("m.pt2"))
-        context = RunContext(options, tmp_path, lambda event: None, journal)
-        subject = load_or_find_subject(context, cast(Server, gpu))
+        context = context_with(gpu, options, tmp_path, journal=journal)
+        subject = load_or_find_subject(context)
         assert dict(subject.client.options.environment) == {NO_CACHING: ""}
 
 
 def test_allocator_chosen_by_the_user_is_the_only_one_tried(tmp_path: Path) -> None:
     gpu = Gpu(tmp_path, lambda cached: cached)
     options = Options(Path("m.pt2"), environment={NO_CACHING: "1"}, baseline_runs=2)
-    context = RunContext(options, tmp_path, lambda event: None)
+    context = context_with(gpu, options, tmp_path)
     with pytest.raises(NotReproducible):
-        reproduce_failure(context, cast(Server, gpu))
+        reproduce_failure(context)
     environments = [asked.get("environment", {}) for asked in gpu.arguments]
     assert all(NO_CACHING not in each for each in environments)
 
@@ -113,8 +109,8 @@ def test_allocator_chosen_by_the_user_is_the_only_one_tried(tmp_path: Path) -> N
 def test_interpreter_is_suggested_if_the_gpu_shows_no_failure(tmp_path: Path) -> None:
     gpu = Gpu(tmp_path, lambda cached: False)
     options = Options(Path("m.pt2"), baseline_runs=2)
-    context = RunContext(options, tmp_path, lambda event: None)
+    context = context_with(gpu, options, tmp_path)
     with pytest.raises(NotReproducible) as caught:
-        reproduce_failure(context, cast(Server, gpu))
+        reproduce_failure(context)
     assert "--backend interpreter" in str(caught.value.advice)
     assert any("without the caching allocator" in said for said in caught.value.seen)

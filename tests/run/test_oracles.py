@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType, SimpleNamespace
+from typing import Any
 
 import pytest
+from support.doubles import context_with
 
 from shrinkfx.check.command import Command
 from shrinkfx.check.limits import usual_jobs
 from shrinkfx.check.oracle import CheckClient, Limits
-from shrinkfx.events import Event, NoteAdded
+from shrinkfx.events import Event, Listener, NoteAdded, ignore_event
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.options.options import Options
 from shrinkfx.protocol.answers import Ending, Ready
 from shrinkfx.protocol.choices import Backend
 from shrinkfx.protocol.requests import Request
 from shrinkfx.report.record import ProgramSize
-from shrinkfx.run.context import RunContext, Subject
+from shrinkfx.run.context import Subject
 from shrinkfx.run.reduction import forks_for, jobs_for
 from shrinkfx.testing import chain, whole
 
@@ -35,21 +39,30 @@ class NoServer:
 
 CLIENT = CheckClient(NoServer(), Limits(10.0, 8 * GB))
 SIZE = ProgramSize(1, 3, 1, 0)
-SUBJECT = Subject(whole(chain("x", "relu")), SIZE, CLIENT, WRONG, 1.0)
+
+
+def subject_of(
+    options: Options, folder: Path, ready: Ready, listener: Listener = ignore_event
+) -> Subject:
+    server = SimpleNamespace(ready=ready)
+    context = context_with(server, options, folder, listener)
+    return Subject(context, whole(chain("x", "relu")), SIZE, CLIENT, WRONG, 1.0)
 
 
 def chosen(
     folder: Path,
     jobs: int | None = None,
-    subject: Subject = SUBJECT,
+    changes: Mapping[str, Any] = MappingProxyType({}),
     ready: Ready = ON_CPU,
     peak_bytes: int = 0,
 ) -> tuple[int, list[str]]:
     events: list[Event] = []
-    context = RunContext(Options(Path("m.pt2"), jobs=jobs), folder, events.append)
+    options = Options(Path("m.pt2"), jobs=jobs)
+    subject = replace(subject_of(options, folder, ready, events.append), **changes)
+    context = subject.context
     peak = replace(Ending("exit", stage="done"), peak_rss_bytes=peak_bytes)
     context.meters["baseline"].add(peak)
-    found = jobs_for(context, subject, ready)
+    found = jobs_for(subject)
     return found, [event.text for event in events if isinstance(event, NoteAdded)]
 
 
@@ -59,31 +72,28 @@ def test_jobs_are_as_requested_or_the_default(tmp_path: Path) -> None:
     assert chosen(tmp_path, 1) == (1, [])
 
 
-COMMAND = replace(SUBJECT, command=Command("./fails {}"))
+COMMAND = {"command": Command("./fails {}")}
 
 
 @pytest.mark.parametrize(
-    ("subject", "ready"), [(COMMAND, ON_CPU), (SUBJECT, ON_GPU)], ids=["check", "gpu"]
+    ("changes", "ready"), [(COMMAND, ON_CPU), ({}, ON_GPU)], ids=["check", "gpu"]
 )
 def test_jobs_default_to_one_if_the_device_must_not_be_shared(
-    tmp_path: Path, subject: Subject, ready: Ready
+    tmp_path: Path, changes: Mapping[str, Any], ready: Ready
 ) -> None:
-    assert chosen(tmp_path, None, subject, ready) == (1, [])
-    assert chosen(tmp_path, 3, subject, ready) == (3, [])
-    assert chosen(tmp_path, None, SUBJECT, INTERPRETED) == (usual_jobs(), [])
+    assert chosen(tmp_path, None, changes, ready) == (1, [])
+    assert chosen(tmp_path, 3, changes, ready) == (3, [])
+    assert chosen(tmp_path, ready=INTERPRETED) == (usual_jobs(), [])
 
 
 def test_one_job_runs_on_each_gpu_by_default(tmp_path: Path) -> None:
     options = Options(Path("m.pt2"), gpus=("0", "1", "2"))
-    context = RunContext(options, tmp_path, lambda event: None)
-    assert jobs_for(context, SUBJECT, ON_GPU) == 3
-    more = replace(options, jobs=6)
-    context = RunContext(more, tmp_path, lambda event: None)
-    assert jobs_for(context, SUBJECT, ON_GPU) == 6
+    assert jobs_for(subject_of(options, tmp_path, ON_GPU)) == 3
+    assert jobs_for(subject_of(replace(options, jobs=6), tmp_path, ON_GPU)) == 6
 
 
 def test_flaky_failure_is_checked_one_candidate_at_a_time(tmp_path: Path) -> None:
-    flaky = replace(SUBJECT, rate=0.5)
+    flaky = {"rate": 0.5}
     assert chosen(tmp_path, None, flaky) == (1, [])
     jobs, (said,) = chosen(tmp_path, 3, flaky)
     assert (jobs, "one at a time" in said) == (1, True)
@@ -101,6 +111,6 @@ def test_jobs_are_limited_by_the_free_memory(tmp_path: Path) -> None:
 def test_oracle_without_a_process_checks_one_candidate_at_a_time(
     tmp_path: Path,
 ) -> None:
-    context = RunContext(Options(Path("m.pt2"), jobs=3), tmp_path, lambda event: None)
-    assert forks_for(context, SUBJECT) is None
-    assert context.jobs == 1
+    subject = subject_of(Options(Path("m.pt2"), jobs=3), tmp_path, ON_CPU)
+    assert forks_for(subject) is None
+    assert subject.context.jobs == 1

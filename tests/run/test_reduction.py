@@ -75,8 +75,8 @@ def reduced(
     context = RunContext(options, folder, events.append)
     context.budget.keep(check_s)
     size = ProgramSize(program.cost[0], 7, 1, 0)
-    subject = Subject(program, size, client, target, 1.0, other_causes=causes)
-    found = reduce(context, subject)
+    subject = Subject(context, program, size, client, target, 1.0, other_causes=causes)
+    found = reduce(subject)
     return found, [event.text for event in events if isinstance(event, NoteAdded)]
 
 
@@ -187,8 +187,10 @@ def test_kind_of_difference_may_change_while_operators_are_removed(
     options = Options(Path("model.pt2"), max_minutes=3.0)
     context = RunContext(options, tmp_path, lambda event: None)
     target = replace(WRONG, differs="values")
-    subject = Subject(start, ProgramSize(original, 4, 1, 0), client, target, 1.0)
-    found = reduce(context, subject)
+    subject = Subject(
+        context, start, ProgramSize(original, 4, 1, 0), client, target, 1.0
+    )
+    found = reduce(subject)
     assert found.reducer.best.keep == {"cat"}
     assert len(found.reducer.best.inputs) == 3
     shown = found.reducer.asker.find_signature(found.reducer.best)
@@ -256,11 +258,11 @@ def test_verdict_of_the_stock_build_decides_in_later_search_stages(
     context = RunContext(
         Options(Path("m.pt2")), tmp_path, lambda event: None, Journal(path)
     )
-    subject = Subject(WHOLE, ProgramSize(5, 7, 1, 0), client, RAISES, 1.0)
-    found = reduce(context, subject)
+    subject = Subject(context, WHOLE, ProgramSize(5, 7, 1, 0), client, RAISES, 1.0)
+    found = reduce(subject)
     assert found.reducer.best.keep == {"cos"}
     assert {options.build for _, options in worker.asked} == {Build.FAST}
-    run_search_stages(context, subject, found)
+    run_search_stages(subject, found)
     assert found.reducer.best.keep == {"cos", "tanh"}
     assert found.reducer.asker.build == Build.STOCK
     asked = [(c.digest, o.build, o.only is not None) for c, o in worker.asked]
@@ -300,10 +302,8 @@ def test_journal_failure_ends_the_search_with_the_best_candidate(
     context = RunContext(
         Options(Path("m.pt2")), tmp_path, lambda event: None, Journal(path)
     )
-    found = reduce(
-        context,
-        Subject(WHOLE, ProgramSize(5, 7, 1, 0), client, RAISES, 1.0),
-    )
+    size = ProgramSize(5, 7, 1, 0)
+    found = reduce(Subject(context, WHOLE, size, client, RAISES, 1.0))
     assert str(path) in found.stopped
     assert not context.out_of_budget
     failing = [c for c in asked[:4] if has("cos")(c)]

@@ -17,7 +17,6 @@ from shrinkfx.errors import UsageError
 from shrinkfx.events import Event, NoteAdded
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.failure.verdict import Observation, Outcome, Verdict
-from shrinkfx.journal.history import list_queries
 from shrinkfx.journal.journal import Journal
 from shrinkfx.options.options import Options
 from shrinkfx.program.candidate import Candidate
@@ -55,7 +54,7 @@ def test_run_writes_the_report_at_its_end(tmp_path: Path) -> None:
     assert last["result"]["report"] == str(out / "report.html")
     written = (out / "report.html").read_text()
     with closing(Journal(out / "journal.sqlite")) as journal:
-        asked = list_queries(journal)
+        asked = journal.list_queries()
         run = collect_run(out, journal)
     assert run.program is not None
     assert [check.number for check in run.checks] == [each.number for each in asked]
@@ -231,9 +230,9 @@ def test_history_counts_the_time_within_sessions_only(
             write("INSERT INTO sessions (began_at, seen_at) VALUES (?, ?)", row)
         for number, at in ((1, 104), (2, 1005)):
             write("UPDATE checks SET asked_at=? WHERE number=?", (at, number))
-        found = list_queries(journal)
+        found = journal.list_queries()
     assert [each.at_s for each in found] == [4.0, 15.0]
-    assert {each.keep for each in found} == {("relu", "tanh")}
+    assert [each.candidate["keep"] for each in found] == [["relu", "tanh"]] * 2
     assert {each.outcome for each in found} == {None}
 
 

@@ -92,10 +92,12 @@ def verified(
 
     context = RunContext(Options(Path("model.pt2")), folder, listen)
     client = CheckClient(server, Limits(9.0, 1 << 30), CheckOptions(guard_pages=pages))
-    subject = Subject(BEST, ProgramSize(1), client, OVERRUN, rate)
-    result = Result(BEST, "program", OVERRUN, rate=rate, memory=memory or FAULT)
-    answered = write_result(context, client, result)
-    return verify_result(context, server, subject, result, answered), runs
+    context.worker = server
+    subject = Subject(context, BEST, ProgramSize(1), client, OVERRUN, rate)
+    result = Result(
+        *(subject, BEST, "program", OVERRUN), rate=rate, memory=memory or FAULT
+    )
+    return verify_result(result, write_result(result)), runs
 
 
 def test_repro_of_a_memory_error_is_run_in_ten_new_processes(

@@ -30,7 +30,7 @@ from shrinkfx.protocol.requests import (
     Task,
 )
 from shrinkfx.run.context import RunContext
-from shrinkfx.run.sweep.pipeline import Swept, run_sweep
+from shrinkfx.run.sweep import Swept, run_sweep
 
 SPACE = Space((Symbol("n", 2, 64, 6),))
 WRONG = Checked(Difference("values", "wrong"))

@@ -16,7 +16,7 @@ from shrinkfx.errors import (
 )
 from shrinkfx.failure.signature import MEMORY_FAULT, Kind, Signature, Stage
 from shrinkfx.failure.verdict import Observation
-from shrinkfx.journal.sweep_journal import SweepJournal
+from shrinkfx.journal.journal import SweepJournal
 from shrinkfx.program.sizes import Sizes, Space, Symbol
 from shrinkfx.sweep.boundary import Grid
 from shrinkfx.sweep.examples import (

@@ -15,8 +15,7 @@ from synthetic import Blame, Needles, make_case
 from shrinkfx.errors import BudgetExhausted, StrategyError, WorkerError
 from shrinkfx.events import Event, QueryAnswered, StepTaken
 from shrinkfx.failure.verdict import ConcurrentQueryError, Observation, Outcome, Verdict
-from shrinkfx.journal.journal import Journal
-from shrinkfx.journal.speculative_checks import SpeculativeChecks
+from shrinkfx.journal.journal import Journal, SpeculativeChecks
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Drop, Edit
 from shrinkfx.program.view import View

@@ -15,8 +15,7 @@ from test_foreseeing import Learns, answering, rows
 
 from shrinkfx.errors import SpeculationError
 from shrinkfx.events import Event
-from shrinkfx.journal.journal import Journal
-from shrinkfx.journal.speculative_checks import SpeculativeChecks
+from shrinkfx.journal.journal import Journal, SpeculativeChecks
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Rewrite
 from shrinkfx.search.asker import Asker

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from shrinkfx.failure.verdict import Observation, Outcome, Verdict
-from shrinkfx.journal.journal import Journal, StoredQuery
+from shrinkfx.journal.journal import Journal
 from shrinkfx.program.apply import apply
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Drop
@@ -39,12 +39,11 @@ def test_journal_finds_a_candidate_by_its_digest_prefix(
         journal.record_verdict(
             number, Verdict(Outcome.REPRODUCED, Observation(PLANTED))
         )
-        (found,) = journal.find(smaller.digest[:12])
-        assert found == StoredQuery(
-            smaller.digest, "source", smaller.to_json(), PLANTED
-        )
-        assert [asked.failure for asked in journal.find("")] == [None, PLANTED]
-        assert journal.find("no digest") == []
+        (found,) = journal.list_queries(smaller.digest[:12])
+        assert (found.digest, found.form) == (smaller.digest, "source")
+        assert (found.candidate, found.seen) == (smaller.to_json(), PLANTED)
+        assert [asked.seen for asked in journal.list_queries()] == [None, PLANTED]
+        assert journal.list_queries("no digest") == []
 
 
 def test_journal_computes_a_stored_value_once(tmp_path: Path) -> None:

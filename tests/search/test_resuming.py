@@ -161,7 +161,7 @@ def test_only_a_worker_error_counts_as_an_attempt(
     with closing(Journal(path)) as journal:
         with pytest.raises(type(reason)):
             journal.ask("drop_nodes", "program", CHAIN, "stock", check)
-        assert len(journal.find(CHAIN.digest)) == left
+        assert len(journal.list_queries(CHAIN.digest)) == left
 
 
 def test_verdict_is_recalled_only_for_the_same_form_and_build(path: Path) -> None:

@@ -8,14 +8,19 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+from shrinkfx.check.client.server import Server
 from shrinkfx.errors import BudgetExhausted
+from shrinkfx.events import Listener, ignore_event
+from shrinkfx.journal.journal import Journal
+from shrinkfx.options.options import Options
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.protocol.answers import Description, Ending, Printed, Ready, Unresolved
 from shrinkfx.protocol.choices import Guard
 from shrinkfx.protocol.requests import CheckOptions, CheckOriginal, Request, Task
 from shrinkfx.protocol.source import Expression, Input, Source
+from shrinkfx.run.context import RunContext
 
 Arguments = Mapping[str, Any]
 
@@ -41,6 +46,19 @@ def request_of(
     """
     options = CheckOptions(inductor={"vice": vice, **arguments})
     return Request(task, options, timeout_s=timeout_s)
+
+
+def context_with(
+    server: object,
+    options: Options,
+    folder: Path,
+    listener: Listener = ignore_event,
+    journal: Journal | None = None,
+) -> RunContext:
+    """Return the context of a run whose worker is a double."""
+    context = RunContext(options, folder, listener, journal)
+    context.worker = cast(Server, server)
+    return context
 
 
 Told = Ending | Callable[[Arguments], Ending]

@@ -117,19 +117,20 @@ class Field:
         with tempfile.TemporaryDirectory(prefix="shrinkfx-planted-") as folder:
             job = self._job(plants, until, folder)
             # Suspects would lead past what else the search may come upon.
-            subject = replace(reproduce_failure(job, self._server), suspects=())
-            found = reduce(job, subject)
+            subject = replace(reproduce_failure(job), suspects=())
+            found = reduce(subject)
         return Reduced(subject, found)
 
     def see(self, *plants: Plant, until: str | None = None) -> Subject:
         """Plant, and find the failure."""
         with tempfile.TemporaryDirectory(prefix="shrinkfx-planted-") as folder:
-            return reproduce_failure(self._job(plants, until, folder), self._server)
+            return reproduce_failure(self._job(plants, until, folder))
 
     def _job(
         self, plants: Sequence[Plant], until: str | None, folder: str
     ) -> RunContext:
         write_plants(self._plants, plants)
-        return RunContext(
-            Options(model=self._model, until=until), Path(folder), ignore_event
-        )
+        options = Options(model=self._model, until=until)
+        context = RunContext(options, Path(folder), ignore_event)
+        context.worker = self._server
+        return context

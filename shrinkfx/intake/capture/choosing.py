@@ -21,7 +21,7 @@ from shrinkfx.intake.capture.records import (
     Step,
 )
 from shrinkfx.intake.capture.running import advise_own_python, shorten_command
-from shrinkfx.options.in_script import FailedStep, ScriptFailure
+from shrinkfx.options.options import FailedStep, ScriptFailure
 from shrinkfx.wording import Flag
 
 

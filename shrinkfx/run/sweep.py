@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from shrinkfx.check.client.server import GUARDED_WORKER, WORKER, Server
-from shrinkfx.check.oracle import CheckClient, Limits
+from shrinkfx.check.client.server import GUARDED_WORKER, WORKER
+from shrinkfx.check.oracle import CheckClient
 from shrinkfx.errors import (
     BudgetExhausted,
     LoadError,
@@ -33,13 +33,17 @@ from shrinkfx.events import (
 from shrinkfx.failure.classify import NO_EXCEPTION_TEXT, classify_ending
 from shrinkfx.failure.signature import ANY, Kind, is_until_target
 from shrinkfx.failure.verdict import Observation
-from shrinkfx.journal.sweep_journal import SweepJournal
-from shrinkfx.options.options import Options, Sweeping, format_command
-from shrinkfx.options.values import REQUIRED_VARIABLES
+from shrinkfx.journal.journal import SweepJournal
+from shrinkfx.options.options import (
+    REQUIRED_VARIABLES,
+    Options,
+    Sweeping,
+    format_command,
+)
 from shrinkfx.program.display_text import first_line
 from shrinkfx.program.sizes import Sizes, Space, names_in, outside
 from shrinkfx.protocol.answers import OpenSizes
-from shrinkfx.protocol.choices import Backend, Guard, InductorOptions, Probe
+from shrinkfx.protocol.choices import Guard, InductorOptions, Probe
 from shrinkfx.protocol.record import Message
 from shrinkfx.protocol.requests import (
     CheckAtSizes,
@@ -121,9 +125,7 @@ class SweepSettings(Message):
     ranges: str
 
 
-def settings_of(
-    context: RunContext, server: Server, journal: SweepJournal
-) -> SweepSettings:
+def settings_of(context: RunContext, journal: SweepJournal) -> SweepSettings:
     """Return the settings of a sweep: from the options, or recorded ones if it resumes.
 
     Raises:
@@ -133,10 +135,10 @@ def settings_of(
     free = estimate_available_bytes() // _BYTES_PER_ELEMENT
     settings = SweepSettings(
         content=digest_inputs(options),
-        torch=server.ready.versions.get("torch", ""),
+        torch=context.ready.versions.get("torch", ""),
         until=options.until or ANY,
         device=options.device,
-        backend=server.ready.backend,
+        backend=context.ready.backend,
         inductor=dict(options.inductor),
         environment=dict(options.environment),
         guard_pages=wants_guard_pages(options),
@@ -168,25 +170,22 @@ class ExampleRunner:
     """
 
     def __init__(
-        self, context: RunContext, server: Server, space: Space, settings: SweepSettings
+        self, context: RunContext, space: Space, settings: SweepSettings
     ) -> None:
-        self.context = context
-        self.space = space
+        self.context, self.space, self.settings = context, space, settings
         self.compiles = 0
-        self._package = str(server.directory / "sweep.pt2")
-        self._interprets = server.ready.backend == Backend.INTERPRETER
-        self._until = settings.until
-        seconds = context.options.timeout_s or _TIMEOUT_S
-        limits = Limits(seconds, context.limits(seconds).max_rss_bytes)
-        self._seed = settings.seed
-        guarded = settings.guard_pages and not server.ready.no_guard_pages
+        self._package = str(context.worker.directory / "sweep.pt2")
+        self._interprets = context.interprets
+        limits = context.limits(_TIMEOUT_S)
+        guarded = settings.guard_pages and not context.ready.no_guard_pages
         options = CheckOptions(
             package=None if self._interprets else self._package,
             probe=Probe(context.options.probe) if context.options.probe else None,
             guard_pages=Guard.AFTER if guarded else Guard.OFF,
         )
         options = context.options.compared(options)
-        self._client = CheckClient(server, limits, options, context.meters["search"])
+        meter = context.meters["search"]
+        self._client = CheckClient(context.worker, limits, options, meter)
         if context.options.probe and not self._interprets:
             message = Flag("--probe"), " only works for CUDA without a GPU: add "
             raise UsageError(*message, Flag("--device", "cuda"))
@@ -208,7 +207,7 @@ class ExampleRunner:
         named = self.space.named(sizes)
         for _ in range(_TRIES):
             self._compile_once()
-            ending = self._client.ask(CheckAtSizes(named, self._seed, outside))
+            ending = self._client.ask(CheckAtSizes(named, self.settings.seed, outside))
             seen = classify_ending(ending)
             is_over = ending.how in ("timeout", "late")
             lost_package = is_over and not self._is_compiled()
@@ -216,7 +215,7 @@ class ExampleRunner:
                 break
         else:
             seen = replace(seen, signature=None, unresolved=NO_EXCEPTION_TEXT)
-        return judge_example(sizes, seen, self._until)
+        return judge_example(sizes, seen, self.settings.until)
 
     def _compile_once(self) -> None:
         """Compile the program, unless its package exists.
@@ -243,10 +242,10 @@ class ExampleRunner:
             until = Flag("--until", str(failure.kind))
             sweep = Flag("--dynamic-sweep")
             advice = MessageText("to reduce that failure: ", until, ", without ", sweep)
-            raise NotReproducible(self._until, 1, [str(failure)], advice)
+            raise NotReproducible(self.settings.until, 1, [str(failure)], advice)
         if reason:
             longer = MessageText("try a longer ", Flag("--timeout"))
-            raise NotReproducible(self._until, 1, [reason], longer)
+            raise NotReproducible(self.settings.until, 1, [reason], longer)
 
     def _is_compiled(self) -> bool:
         return self._interprets or Path(self._package).exists()
@@ -262,7 +261,7 @@ class ExampleRunner:
         named = self.space.named(sizes)
         near = None if passing is None else self.space.named(passing)
         place = str(path.resolve())
-        self._client.ask(SaveInputs(named, self._seed, place, near))
+        self._client.ask(SaveInputs(named, self.settings.seed, place, near))
         return path
 
 
@@ -328,13 +327,10 @@ class SweepSearch:
     stopped: str = ""
 
 
-def conclude_sweep(
-    context: RunContext,
-    runner: ExampleRunner,
-    settings: SweepSettings,
-    searched: SweepSearch,
-) -> Swept:
-    space, out, until = runner.space, context.out, context.options.until
+def conclude_sweep(runner: ExampleRunner, searched: SweepSearch) -> Swept:
+    """Write ``sweep.json`` and the files of the findings, and return the outcome."""
+    context, space = runner.context, runner.space
+    out, until = context.out, context.options.until
     findings = tuple(
         _finding(runner, failure, out, number)
         for number, failure in enumerate(searched.found, 1)
@@ -345,7 +341,7 @@ def conclude_sweep(
     report = {
         "status": _status(searched.stopped, until, wanted),
         "stopped": searched.stopped,
-        "settings": settings.to_json(),
+        "settings": runner.settings.to_json(),
         "space": space.to_json(),
         "findings": [_to_json(space, finding) for finding in findings],
         "examples": {
@@ -479,35 +475,33 @@ def run_sweep(options: Options, out: Path, listener: Listener) -> Swept:
     worker = GUARDED_WORKER if wants_guard_pages(options) else WORKER
     with (
         open_run_folder(options, out, listener) as context,
-        context.server(worker, QUIET_THREADS) as server,
+        context.server(worker, QUIET_THREADS) as context.worker,
         closing(SweepJournal(out / JOURNAL)) as journal,
         closing(SweepJournal(out / JOURNAL, "outside")) as outside_journal,
     ):
         listener(PhaseEntered(Phase.SWEEP))
         context.budget.checks = journal.count()
-        space = _space(context, server)
-        settings = settings_of(context, server, journal)
+        space, settings = _space(context), settings_of(context, journal)
         listener(SizesFound(tuple(map(asdict, space.symbols)), settings.to_json()))
-        runner = ExampleRunner(context, server, space, settings)
-        searched = _search(context, runner, settings, journal, outside_journal)
+        runner = ExampleRunner(context, space, settings)
+        searched = _search(runner, journal, outside_journal)
         context.budget.max_seconds = None  # the findings are written in any case
-        swept = conclude_sweep(context, runner, settings, searched)
+        swept = conclude_sweep(runner, searched)
         if swept.findings and not (swept.goes_on or searched.stopped):
-            _tell_other_causes(context, server)
+            _tell_other_causes(context)
         message = searched.stopped or f"findings in sweep.json: {len(swept.findings)}"
         if not swept.goes_on:
             record_run_end(context, swept.status, message, swept.exit_code)
         return swept
 
 
-def _tell_other_causes(context: RunContext, server: Server) -> None:
+def _tell_other_causes(context: RunContext) -> None:
     """Note custom operators that are not what they declare, as a reduction does.
 
     They may cause the failures. No error here changes the findings.
     """
-    client = CheckClient(
-        *(server, context.limits(BASELINE_TIMEOUT_S)), meter=context.meters["baseline"]
-    )
+    limits, meter = context.limits(BASELINE_TIMEOUT_S), context.meters["baseline"]
+    client = CheckClient(context.worker, limits, meter=meter)
     try:
         client, described = describe_program(context, client)
         examine_operators(context, client, described)
@@ -516,8 +510,8 @@ def _tell_other_causes(context: RunContext, server: Server) -> None:
         context.note(f"the custom operators were not tested: {message}")
 
 
-def _space(context: RunContext, server: Server) -> Space:
-    client = CheckClient(server, context.limits(BASELINE_TIMEOUT_S))
+def _space(context: RunContext) -> Space:
+    client = CheckClient(context.worker, context.limits(BASELINE_TIMEOUT_S))
     ending = client.ask(FindSpace())
     model = str(context.options.model)
     if not isinstance(ending.answer, OpenSizes):
@@ -538,42 +532,36 @@ def _space(context: RunContext, server: Server) -> Space:
     return space
 
 
-class _Teller:
-    """Reports each example, and each failure when it is seen first."""
+def _make_teller(context: RunContext, space: Space) -> Callable[[Example], None]:
+    """Return a function that reports each example, and each failure when it is new."""
+    known: set[int] = set()
 
-    def __init__(self, context: RunContext, space: Space) -> None:
-        self._context = context
-        self._space = space
-        self._known: set[int] = set()
-
-    def __call__(self, example: Example) -> None:
-        text, failure = self._space.describe(example.sizes), example.signature
+    def tell(example: Example) -> None:
+        text, failure = space.describe(example.sizes), example.signature
         reason = str(failure) if failure else example.reason
-        self._context.listener(SizesTried(text, str(example.answer), reason))
-        if example.failure >= 0 and example.failure not in self._known:
-            self._known.add(example.failure)
+        context.listener(SizesTried(text, str(example.answer), reason))
+        if example.failure >= 0 and example.failure not in known:
+            known.add(example.failure)
             if failure:
                 words = failure.kind, failure.stage, failure.text or failure.detail
-                self._context.listener(SweepFailureFound(text, *words))
-            self._context.note(f"fails at {text}: {failure}")
+                context.listener(SweepFailureFound(text, *words))
+            context.note(f"fails at {text}: {failure}")
+
+    return tell
 
 
 def _search(
-    context: RunContext,
-    runner: ExampleRunner,
-    settings: SweepSettings,
-    journal: SweepJournal,
-    outside_journal: SweepJournal,
+    runner: ExampleRunner, journal: SweepJournal, outside_journal: SweepJournal
 ) -> SweepSearch:
     # Imported here, because Hypothesis reads the current folder when it is imported.
     # If the folder was removed, that would fail before shrinkfx can report it.
     from shrinkfx.sweep.hunt import Plan, sweep
 
-    space, count, seed = runner.space, settings.examples, settings.seed
-
+    context, space, settings = runner.context, runner.space, runner.settings
+    count, seed = settings.examples, settings.seed
     searched = SweepSearch(
-        Examples(runner.inside, journal, _Teller(context, space)),
-        Examples(runner.outside, outside_journal, _Teller(context, space)),
+        Examples(runner.inside, journal, _make_teller(context, space)),
+        Examples(runner.outside, outside_journal, _make_teller(context, space)),
     )
     plan = Plan(space, settings.max_elements, seed)
     try:

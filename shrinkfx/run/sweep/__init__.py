@@ -1,1 +1,0 @@
-"""A run that searches for failing sizes, and its findings."""
