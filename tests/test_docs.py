@@ -254,7 +254,7 @@ _ABOUT = ("architecture", "decisions", "glossary", "strategies", "trust")
 INSIDE = [*PACKAGE_PAGES, *(ROOT / "docs" / f"{name}.md" for name in _ABOUT)]
 """Pages that are about the code."""
 
-OTHERS = {"repro.py", "kernel.py", "interface.cpp", "data/aotinductor/"}
+OTHERS = {"repro.py", "interface.cpp", "data/aotinductor/"}
 """Files that such pages name, and that are not ours."""
 
 

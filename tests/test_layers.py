@@ -212,12 +212,11 @@ def test_packages_of_the_worker_import_from_below(path: Path) -> None:
             assert layers[parts[2]] < layers[here], f"{path} imports {name}"
 
 
-PASTED = "its text becomes part of a repro, which must run without shrinkfx"
+EMULATES = "it replaces functions of Triton's interpreter"
 PRIVATE_ELSEWHERE = {
-    "explaining.kernel_checks": PASTED,
-    "interpreter.emulation.assembly": PASTED,
-    "interpreter.emulation.libdevice": PASTED,
-    "interpreter.emulation.logic": PASTED,
+    "interpreter.emulation.assembly": EMULATES,
+    "interpreter.emulation.libdevice": EMULATES,
+    "interpreter.emulation.logic": EMULATES,
     "intake.watching.origins": "it runs in a user's script, which has no shrinkfx",
 }
 """Modules of the worker that use private names directly, with the reason."""
@@ -446,13 +445,13 @@ def test_strategies_refuse_a_second_name() -> None:
 
 BUDGETS = {
     "api": 510,
-    "check": 3_260,
+    "check": 3_250,
     "cli": 1_270,
-    "doctor": 330,
+    "doctor": 320,
     "environments": 430,
-    "explain": 2_770,
+    "explain": 2_310,
     "failure": 1_490,
-    "findings": 760,
+    "findings": 690,
     "intake": 2_180,
     "journal": 470,
     "options": 560,
@@ -468,7 +467,7 @@ BUDGETS = {
     "system": 580,
     "testing": 370,
     "top": 380,
-    "worker": 18_070,
+    "worker": 17_600,
 }
 """The most code lines of each package. Raising one needs a dated reason in
 ``docs/decisions.md``; lower it when a package has become smaller."""

@@ -90,7 +90,6 @@ def _stages(program: Path) -> Iterator[Sequence[Trial]]:
         Trial(parts.TORCH, probes.probe_torch),
         Trial(parts.COMPILER, probes.probe_compiler),
         Trial(parts.PAGE, probes.probe_report_page),
-        Trial(parts.TLPARSE, probes.probe_tlparse),
     )
     others = parts.GUARD_PAGES, *parts.INSPECTED
     yield (Trial(parts.WORKER, of(probes.probe_worker), _FIRST, others),)

@@ -76,11 +76,6 @@ PAGE = Part(
     "A run writes no report.html.",
     f"Run {sys.executable} -m pip install igraph jinja2.",
 )
-TLPARSE = Part(
-    "tlparse",
-    "--explain leaves out tlparse's report of the compilation trace.",
-    f"Run {sys.executable} -m pip install tlparse.",
-)
 _NAMES = ("Triton", "ptxas", "GPU", "compute-sanitizer", "private names of PyTorch")
 INSPECTED = tuple(Part(name, "", "") for name in _NAMES)
 """Parts that only the worker can test; it writes their costs and remedies itself."""

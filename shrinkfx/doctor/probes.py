@@ -16,7 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import shrinkfx
-from shrinkfx.check.client.orphans import find_tlparse, run_command
+from shrinkfx.check.client.orphans import run_command
 from shrinkfx.check.client.server import GUARDED_WORKER, WORKER, Server
 from shrinkfx.check.oracle import CheckClient, Limits, Meter
 from shrinkfx.check.preflight import find_compiler
@@ -194,15 +194,6 @@ def probe_report_page() -> list[Row]:
         return [parts.PAGE.missing(f"not installed: {', '.join(missing)}")]
     _output_of([sys.executable, "-P", "-c", "import shrinkfx.report.page.page"])
     return [parts.PAGE.works(f"{' and '.join(needed)} can be imported")]
-
-
-def probe_tlparse() -> list[Row]:
-    """Find tlparse and its version."""
-    path = find_tlparse()
-    if path is None:
-        problem = "not in the folder of Python and not on the PATH"
-        return [parts.TLPARSE.missing(problem)]
-    return [parts.TLPARSE.works(f"{_output_of([path, '--version'])}, {path}")]
 
 
 def _limits() -> Limits:

@@ -11,17 +11,11 @@ from pathlib import Path
 from typing import TypeVar
 
 from shrinkfx.errors import BudgetExhausted, InvalidEdit, WorkerError
-from shrinkfx.explain.artifacts import (
-    NOT_REQUESTED,
-    WHAT,
-    find_original_kernels,
-    read_sources,
-)
 from shrinkfx.explain.chain import chain
 from shrinkfx.explain.compiled_view import renumber_quotes
 from shrinkfx.explain.compiling import explain_stop
 from shrinkfx.explain.decisions import PASSES, find_decisions
-from shrinkfx.explain.guide import run_guide
+from shrinkfx.explain.guide import read_sources, run_guide
 from shrinkfx.explain.reduced_program import (
     ReducedProgram,
     find_dependencies,
@@ -42,7 +36,6 @@ from shrinkfx.findings.values import WrongValue
 from shrinkfx.program.candidate import Candidate, Outputs
 from shrinkfx.program.listing.printed_program import (
     InputOrWeight,
-    PrintedProgram,
     Run,
     cut_before,
 )
@@ -124,10 +117,7 @@ def explain(
         found = _with_findings(reduced, facts, found, attempt)
     if not reduced.client.options.reference:
         found = replace(found, cause=(_EAGER_FAILS, *found.cause)[:SENTENCES])
-    if folder is not None:
-        found = _with_more(reduced, found, attempt, folder)
-    elif found.values is not None and found.values.rewritten:
-        found = _with_passes(reduced, found, attempt)
+    found = _with_decisions(reduced, found, attempt, folder)
     if notes := [text for text in (facts.own, facts.inside) if text]:
         found = replace(found, cause=(*notes, *found.cause)[:SENTENCES])
     unknown = list(attempt.unknown)
@@ -253,68 +243,50 @@ def _reads(mismatch: OperatorMismatch) -> str:
     return f"Compiled code uses the result of {name} as its fake kernel declares it"
 
 
-def _with_more(
-    reduced: ReducedProgram, found: Explanation, attempt: _Asking, folder: Path
+def _with_decisions(
+    reduced: ReducedProgram, found: Explanation, attempt: _Asking, folder: Path | None
 ) -> Explanation:
-    """Test the compiler's decisions and the debugging guide's flags.
+    """Test the compiler's decisions and, if there is a folder, the guide's flags.
 
-    The earlier results are kept if this is interrupted.
+    Without a folder, only passes are tested, and only if the graph was changed. The
+    earlier results are kept if this is interrupted.
     """
-    # Values that were found without the failing operator have other kernels.
-    wrong_value = None if found.values and found.values.without else found.values
-    parts = found.chain, wrong_value, found.compile_error
-    kernels = tuple(part.kernel for part in parts if part is not None and part.kernel)
+    parts: Collection[Subsystem] = ()
+    if folder is not None and not found.inputs:
+        parts = tuple(Subsystem)
+    elif found.values is not None and found.values.rewritten:
+        parts = PASSES
     try:
-        if not found.inputs:  # else no decision of the compiler is at fault
-            found = _with_decisions_about(reduced, found, attempt, tuple(Subsystem))
-        culprits = found.culprits
-        original = (
-            attempt(WHAT, lambda: find_original_kernels(reduced, culprits))
-            or NOT_REQUESTED
-        )
-        guide = attempt(
-            "the debugging guide's flags",
-            lambda: run_guide(reduced, kernels, folder, original),
-        )
-        found = replace(found, guide=guide)
-        found = renumber_quotes(found, read_sources(guide, folder) if guide else {})
+        if parts:
+            what = "compiler decisions"
+            decisions = attempt(what, lambda: find_decisions(reduced, parts))
+            if decisions is not None:
+                operators = found.culprits, found.operators
+                decisions = mark_only_shows(decisions, *operators)
+            found = replace(found, decisions=decisions)
+        if folder is not None:
+            found = _with_guide(reduced, found, attempt, folder)
     except KeyboardInterrupt:
         attempt.unknown.append("the last analysis step: interrupted")
-    return _with_decisions(reduced, found)
-
-
-def _with_passes(
-    reduced: ReducedProgram, found: Explanation, attempt: _Asking
-) -> Explanation:
-    """Find the pass that changed what the graph computes."""
-    try:
-        found = _with_decisions_about(reduced, found, attempt, PASSES)
-    except KeyboardInterrupt:
-        attempt.unknown.append("which pass changed the graph: interrupted")
-    return _with_decisions(reduced, found)
-
-
-def _with_decisions_about(
-    reduced: ReducedProgram,
-    found: Explanation,
-    attempt: _Asking,
-    parts: Collection[Subsystem],
-) -> Explanation:
-    """Find the decisions that the failure needs, in some parts of the compiler."""
-    decisions = attempt("compiler decisions", lambda: find_decisions(reduced, parts))
-    if decisions is not None:
-        decisions = mark_only_shows(decisions, found.culprits, found.operators)
-    return replace(found, decisions=decisions)
-
-
-def _with_decisions(reduced: ReducedProgram, found: Explanation) -> Explanation:
-    """Add a decision without which the program passes to the cause."""
     texts = format_avoiding(found.decisions, reduced.target) if found.decisions else []
     if not texts or not reduced.client.options.reference:
         return found
     first, *others = found.cause or texts
     cause = (first, *others[-(SENTENCES - 2) :], *(texts[:1] if found.cause else ()))
     return replace(found, cause=cause)
+
+
+def _with_guide(
+    reduced: ReducedProgram, found: Explanation, attempt: _Asking, folder: Path
+) -> Explanation:
+    # Values that were found without the failing operator have other kernels.
+    wrong_value = None if found.values and found.values.without else found.values
+    parts = found.chain, wrong_value, found.compile_error
+    kernels = tuple(part.kernel for part in parts if part is not None and part.kernel)
+    what = "the debugging guide's flags"
+    guide = attempt(what, lambda: run_guide(reduced, kernels, folder))
+    sources = read_sources(guide, folder) if guide else {}
+    return renumber_quotes(replace(found, guide=guide), sources)
 
 
 # Check whether the inputs of a failing operator are already wrong.
@@ -402,35 +374,32 @@ def describe_rejected_input(reduced: ReducedProgram) -> str:
         return ""
     checked = reduced.ask(sanity=True)
     found = classify_ending(checked).signature if checked is not None else None
-    rejected = _rejected(listing, found.text) if found is not None else None
-    if found is None or found.kind is not Kind.CHECK_INPUTS or rejected is None:
+    if found is None or found.kind is not Kind.CHECK_INPUTS:
         return ""
-    accepted = listing.with_given(_as_exported(rejected))
-    ending = replace(reduced, candidate=reduced.candidate.with_listing(accepted)).ask()
-    if ending is None or not classify_ending(ending).passed:
-        return ""
-    what = _difference(rejected)
-    return (
-        f"Input {rejected.name} has {what}. With AOTI_RUNTIME_CHECK_INPUTS=1, the "
-        f"compiled program rejects the input ({found.text}); with "
-        f"{_exported(rejected)}, it passes."
-    )
+    number = _REJECTED.search(found.text)
+    at = int(number[1]) if number else len(listing.inputs)
+    for rejected in listing.inputs[at : at + 1]:
+        if not (what := _difference(rejected)):
+            continue
+        accepted, exported = _as_exported(rejected)
+        candidate = reduced.candidate.with_listing(listing.with_given(accepted))
+        ending = replace(reduced, candidate=candidate).ask()
+        if ending is not None and classify_ending(ending).passed:
+            return (
+                f"Input {rejected.name} has {what}. With AOTI_RUNTIME_CHECK_INPUTS=1, "
+                f"the compiled program rejects the input ({found.text}); with "
+                f"{exported}, it passes."
+            )
+    return ""
 
 
-def _rejected(listing: PrintedProgram, text: str) -> InputOrWeight | None:
-    """Return the input whose number the error names, if it differs from the example."""
-    found = _REJECTED.search(text)
-    number = int(found[1]) if found else len(listing.inputs)
-    named = listing.inputs[number : number + 1]
-    return next((each for each in named if _difference(each)), None)
-
-
-def _as_exported(entry: InputOrWeight) -> InputOrWeight:
-    """Return an input with the exported strides, or all of the exported input."""
+def _as_exported(entry: InputOrWeight) -> tuple[InputOrWeight, str]:
+    """Return an input with its exported strides, or else all of the exported input."""
     example, failing = entry.recipe(), entry.recipe(Run.FAILING)
-    if failing.shape == example.shape:
-        example = replace(failing, stride=example.stride).filled(failing.fill)
-    return entry.with_recipe(Run.FAILING, example)
+    if failing.shape != example.shape:
+        return entry.with_recipe(Run.FAILING, example), "the exported input"
+    example = replace(failing, stride=example.stride).filled(failing.fill)
+    return entry.with_recipe(Run.FAILING, example), "the exported strides"
 
 
 def _difference(entry: InputOrWeight) -> str:
@@ -443,12 +412,6 @@ def _difference(entry: InputOrWeight) -> str:
     else:
         return ""
     return f"{change[0]} {[*change[1]]}, but was exported with {[*change[2]]}"
-
-
-def _exported(entry: InputOrWeight) -> str:
-    """Return which part of the exported input the passing run used."""
-    is_resized = entry.recipe(Run.FAILING).shape != entry.recipe().shape
-    return "the exported input" if is_resized else "the exported strides"
 
 
 def _strides(recipe: TensorSpec) -> tuple[int, ...]:

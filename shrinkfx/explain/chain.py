@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import replace
+from operator import itemgetter
 from pathlib import Path
 
 from shrinkfx.explain.compiled_view import (
     CompiledView,
+    FailingKernel,
     KernelLog,
     find_line_operators,
     quote_lines,
@@ -16,19 +18,18 @@ from shrinkfx.explain.compiled_view import (
 )
 from shrinkfx.explain.index import index_chain
 from shrinkfx.explain.reduced_program import ReducedProgram
-from shrinkfx.failure.readers.generated import Code, pointers_in
+from shrinkfx.failure.readers.generated import pointers_in
 from shrinkfx.failure.readers.memory import MemoryReport
 from shrinkfx.failure.signature import MEMORY_FAULT, Kind, Signature, Stage
 from shrinkfx.findings.chain import Access, Chain, InputRejection, Layout
 from shrinkfx.findings.operators import Operator
+from shrinkfx.program.listing.tensor_specs import itemsize
 from shrinkfx.program.sizes import holds, names_in
 from shrinkfx.protocol.answers import Ending
 from shrinkfx.protocol.choices import Build
 from shrinkfx.protocol.compiled_program_view import (
     REASON_FILE,
     Anatomy,
-    KernelLaunch,
-    KernelText,
     StrayAccess,
 )
 from shrinkfx.system import scratch
@@ -52,10 +53,11 @@ def chain(reduced: ReducedProgram, memory: MemoryReport | None = None) -> Chain 
         ending = _run_instrumented(reduced, folder)
         if ending is None or not reduced.fails(ending):
             return _unknown(reduced.why_not(ending))
-        view = read_compiled_view(reduced, folder)
+        view = _read_compiled_view(reduced, folder)
     if isinstance(view, str):
         return _unknown(view)
-    return _followed(reduced, view, ending, memory)
+    raised = f"{ending.raised.message}\n" if ending.raised else ""
+    return follow_failure(view, reduced.target, f"{raised}{ending.log}", memory)
 
 
 def _unknown(why: str) -> Chain:
@@ -78,7 +80,7 @@ def _is_of_a_kernel(target: Signature) -> bool:
     return target.stage is Stage.RUN and target.kind in _KINDS
 
 
-def read_compiled_view(reduced: ReducedProgram, folder: Path) -> CompiledView | str:
+def _read_compiled_view(reduced: ReducedProgram, folder: Path) -> CompiledView | str:
     """Read the compiled-program view that a worker has written, or why it has not."""
     view_file, log_file = folder / "anatomy.json", folder / "telling"
     if not view_file.exists():
@@ -86,36 +88,45 @@ def read_compiled_view(reduced: ReducedProgram, folder: Path) -> CompiledView | 
         return reason.read_text() if reason.exists() else _NOTHING
     recorded = Anatomy.from_line(view_file.read_text())
     log = log_file.read_text(errors="replace") if log_file.exists() else ""
-    view = CompiledView(recorded, reduced.candidate, KernelLog.read(log))
-    if reduced.client.options.calls > 1:
+    options = reduced.client.options
+    if options.calls > 1:
         # Eager's values are those of the first call. In a later one, a value outside
         # eager's range may come from a buffer.
         recorded = replace(recorded, eager=())
-    return replace(view, recorded=recorded)
+    log_of_kernels, eager_fails = KernelLog.read(log), not options.reference
+    return CompiledView(recorded, reduced.candidate, log_of_kernels, eager_fails)
 
 
-def _followed(
-    reduced: ReducedProgram,
-    view: CompiledView,
-    ending: Ending,
-    memory: MemoryReport | None,
+def follow_failure(
+    view: CompiledView, target: Signature, text: str, memory: MemoryReport | None = None
 ) -> Chain:
-    target, text = reduced.target, ending.log
-    if ending.raised is not None:
-        text = f"{ending.raised.message}\n{text}"
-    eager_fails = not reduced.client.options.reference
+    """Follow a failure to its cause.
+
+    Args:
+        text: the output of the run.
+        memory: the report of AddressSanitizer, or None.
+    """
+    found = _follow(view, target, text, memory)
+    return replace(found, eager_fails=view.eager_fails)
+
+
+def _follow(
+    view: CompiledView, target: Signature, text: str, memory: MemoryReport | None
+) -> Chain:
     if target.kind is Kind.CHECK_INPUTS:
-        return refusal_chain(view, text, eager_fails)
-    stray = view.recorded.out_of_bounds
-    if target.kind is Kind.ASSERT and "index out of bounds" in target.detail:
-        found = index_chain(view, text, eager_fails)
+        return _follow_rejection(view, text)
+    is_assertion, stray = target.kind is Kind.ASSERT, view.recorded.out_of_bounds
+    if is_assertion and "index out of bounds" in target.detail:
+        found = index_chain(view, text)
         if found.kernel or stray is None:
             return found
-    if target.kind is Kind.ASSERT and stray is None:
-        return assertion_chain(view, target.text, eager_fails)
-    if target.kind is Kind.ASSERT or target.detail == MEMORY_FAULT or stray:
-        return access_chain(view, memory, eager_fails)
-    return Chain(eager_fails=eager_fails, unknown=("which kernel: no trace",))
+    if stray is not None:
+        return _follow_access(view, stray)
+    if is_assertion:
+        return _follow_assertion(view, target.text)
+    if target.detail == MEMORY_FAULT:
+        return _follow_crash(view, memory)
+    return Chain(unknown=("which kernel: no trace",))
 
 
 _REFUSED = re.compile(
@@ -125,16 +136,11 @@ _REFUSED = re.compile(
 _WORDS = re.compile(r"[A-Za-z_]\w*")
 
 
-def refusal_chain(view: CompiledView, text: str, eager_fails: bool) -> Chain:
-    """Describe which input is rejected, why, and what declares its size.
-
-    Args:
-        text: the output of the run.
-    """
+def _follow_rejection(view: CompiledView, text: str) -> Chain:
+    """Describe which input is rejected, why, and what declares its size."""
     match = _REFUSED.search(text)
     if match is None:
-        why = ("which input: the error does not name it",)
-        return Chain(eager_fails=eager_fails, unknown=why)
+        return Chain(unknown=("which input: the error does not name it",))
     inputs = [i for i in view.recorded.inputs if i.role == "input"]
     place = int(match["input"])
     layout = view.layout_of(inputs[place]) if place < len(inputs) else None
@@ -150,7 +156,6 @@ def refusal_chain(view: CompiledView, text: str, eager_fails: bool) -> Chain:
     )
     sentences, unknown = _describe_guards(refusal, view.recorded.guards_unknown)
     return Chain(
-        eager_fails=eager_fails,
         refusal=refusal,
         inputs=(layout,) if layout else (),
         cause=(*_describe_rejection(refusal, layout), *sentences),
@@ -220,100 +225,72 @@ def _describe_rejection(
 _TIMED = "When AOTInductor benchmarks kernels with generated arguments, "
 
 
-def access_chain(
-    view: CompiledView, memory: MemoryReport | None, eager_fails: bool
-) -> Chain:
-    """Follow an out-of-bounds access, or the crash of a kernel, to its cause.
-
-    Args:
-        memory: the report of AddressSanitizer, or None.
-    """
-    if view.recorded.out_of_bounds is not None:
-        chain = _of_finding(view, view.recorded.out_of_bounds)
-    else:
-        chain = death_chain(view, memory)
-    return replace(chain, eager_fails=eager_fails, dies=chain.culprits)
-
-
-def assertion_chain(view: CompiledView, message: str, eager_fails: bool) -> Chain:
-    """Find the kernel whose assertion fails, other than an index check.
-
-    Args:
-        message: the text of the assertion.
-    """
-    chain = replace(find_assertion(view, message), eager_fails=eager_fails)
-    if chain.culprits:
-        return chain
-    return replace(chain, unknown=("which kernel: no kernel contains the assertion",))
-
-
-def _of_finding(view: CompiledView, finding: StrayAccess) -> Chain:
-    """Build a chain from an access that the interpreter has detected."""
-    code = Code(finding.text)
-    place, launch = view.launch_of(finding.kernel) or (-1, None)
-    kernel = view.recorded.kernel(finding.kernel)
-    passed = view.map_arguments(launch, Code(kernel.text)) if launch and kernel else {}
-    name = passed.get(finding.argument, "")
-    argument = view.layout(view.read(name) if finding.fault != "store" else name)
-    if argument is not None and finding.shape:
-        argument = replace(
-            argument,
-            real_shape=finding.shape,
-            real_stride=finding.stride,
-            made_by=view.find_producers(finding.role) or argument.made_by,
-        )
-    access = Access(
-        does=finding.fault if finding.fault in ("load", "store", "atomic") else "",
-        parameter=finding.argument,
-        argument=argument,
-        offset=finding.offset if finding.item_bytes else None,
-        elements=finding.elements if finding.item_bytes else None,
-        item_bytes=finding.item_bytes,
-        lanes=finding.lanes,
-        program=finding.program,
-    )
-    chain = Chain(
-        kernel=finding.kernel,
-        launch=place + 1,
-        launches=len(view.recorded.launches),
-        grid=finding.grid,
-        fused=view.operators(launch.nodes if launch else ()),
-        code=quote_lines(code, finding.line) if finding.line >= 0 else (),
-        access=access,
-        inputs=(argument,) if argument and argument.role != "buffer" else (),
-    )
-    ops = _find_operators(view, finding, kernel, code)
-    argument = _made_before(argument, ops) if argument and finding.user else argument
-    makers = view.find_producers(finding.role) if finding.fault == "misaligned" else ()
-    has_address = not finding.user and finding.fault != "assert"
-    culprits = makers or (with_views(view, chain.fused, ops) if has_address else ops)
-    culprits = culprits or chain.fused
+def _follow_access(view: CompiledView, finding: StrayAccess) -> Chain:
+    """Explain an access that the interpreter has detected."""
+    failing = view.locate(finding.kernel, finding.text)
+    fused, by_line = failing.chain.fused, _find_operators(view, finding, failing)
+    argument = _find_argument(view, finding, failing)
+    if argument is not None and finding.user:
+        others = tuple(maker for maker in argument.made_by if maker not in by_line)
+        argument = replace(argument, made_by=others or argument.made_by)
+    culprits = by_line
+    if finding.fault == "misaligned":
+        culprits = view.find_producers(finding.role) or by_line
+    if not finding.user and finding.fault != "assert" and culprits == by_line:
+        culprits = with_views(view, fused, by_line)
+    culprits = culprits or fused
     sentence = _describe_access(finding, culprits, argument)
     if finding.made_up:
         sentence = f"{_TIMED}{sentence[0].lower()}{sentence[1:]}"
-    # For a user's kernel, Inductor lists neighboring operators too.
-    fused = ops if finding.user else chain.fused
-    return replace(chain, fused=fused, culprits=culprits, cause=(sentence,))
+    has_size = bool(finding.item_bytes)
+    return replace(
+        failing.chain,
+        grid=finding.grid,
+        # For a user's kernel, Inductor lists neighboring operators too.
+        fused=by_line if finding.user else fused,
+        code=quote_lines(failing.code, finding.line) if finding.line >= 0 else (),
+        access=Access(
+            does=finding.fault if finding.fault in _VERBS else "",
+            parameter=finding.argument,
+            argument=argument,
+            offset=finding.offset if has_size else None,
+            elements=finding.elements if has_size else None,
+            item_bytes=finding.item_bytes,
+            lanes=finding.lanes,
+            program=finding.program,
+        ),
+        inputs=(argument,) if argument and argument.role != "buffer" else (),
+        culprits=culprits,
+        dies=culprits,
+        cause=(sentence,),
+    )
 
 
-def _made_before(argument: Layout, ops: tuple[Operator, ...]) -> Layout:
-    """Remove from an argument's producers the operator that launches the kernel."""
-    others = tuple(maker for maker in argument.made_by if maker not in ops)
-    return replace(argument, made_by=others or argument.made_by)
+def _find_argument(
+    view: CompiledView, finding: StrayAccess, failing: FailingKernel
+) -> Layout | None:
+    """Return the accessed argument, with its actual layout if that is known."""
+    name = failing.passed.get(finding.argument, "")
+    argument = view.layout(view.read(name) if finding.fault != "store" else name)
+    if argument is None or not finding.shape:
+        return argument
+    return replace(
+        argument,
+        real_shape=finding.shape,
+        real_stride=finding.stride,
+        made_by=view.find_producers(finding.role) or argument.made_by,
+    )
 
 
 def _find_operators(
-    view: CompiledView, finding: StrayAccess, kernel: KernelText | None, code: Code
+    view: CompiledView, finding: StrayAccess, failing: FailingKernel
 ) -> tuple[Operator, ...]:
     """Return the operator of the failing line, or of the user's kernel."""
     if finding.user:
-        _, launch = view.launch_of(finding.kernel) or (-1, None)
-        left = view.operators(view.left)
+        left, launch = view.operators(view.left), failing.launch
         custom = [one for one in left if not one.operator.startswith("aten.")]
         return tuple([o for o in custom if launch and o.name in launch.nodes] or custom)
-    if kernel is None or finding.line < 0:
-        return ()
-    return find_line_operators(view, kernel, code, finding.line)
+    return find_line_operators(view, failing, finding.line) if finding.line >= 0 else ()
 
 
 _VERBS = {"load": "loads", "store": "stores", "atomic": "atomically changes"}
@@ -347,53 +324,49 @@ _NEAR_BYTES = 1 << 24
 
 _PAGE_BYTES = 1 << 12
 
-_BYTES = {"bool": 1, "int16": 2, "int32": 4, "int64": 8, "bfloat16": 2}
 
-
-def death_chain(view: CompiledView, memory: MemoryReport | None) -> Chain:
+def _follow_crash(view: CompiledView, memory: MemoryReport | None) -> Chain:
     """Describe the kernel that was running when the process died, and its arguments."""
-    if view.kernel_log.cut:
+    log = view.kernel_log
+    if log.cut:
         why = "which kernel: the program has too many launches to trace"
         return Chain(unknown=(why,))
-    running = view.kernel_log.running
-    if running is None:
+    if log.running is None:
         return _outside(view, memory)
-    name, arguments = view.kernel_log.launches[running]
-    if (found := _find_running(view)) is None:
+    name, arguments = log.launches[log.running]
+    if (failing := _find_running(view)) is None:
         return Chain(kernel=name, unknown=("the kernel's source: it was not kept",))
-    kernel, launch, code, chain = found
-    passed = view.map_arguments(launch, code)
-    at = view.kernel_log.at
-    is_known = at is not None and at[0] == name and at[1] < len(code.lines)
-    among = pointers_in(code.lines[at[1]]) if at and is_known else ()
-    access = _nearest(view, arguments, passed, among)
-    chain = replace(chain, access=access)
-    line = at[1] if at and is_known else _line(kernel, code, access, memory)
-    is_exact = False
+    code, chain = failing.code, failing.chain
+    is_known = log.at is not None and log.at[0] == name and log.at[1] < len(code.lines)
+    line = log.at[1] if log.at and is_known else None
+    among = pointers_in(code.lines[line]) if line is not None else ()
+    access = _nearest(view, arguments, failing.passed, among)
     if line is None:
-        why = "which line: AddressSanitizer can report it"
-        chain = replace(chain, unknown=(why,))
+        line = _find_line(failing, access, memory)
+    chain = replace(chain, access=access)
+    operators: tuple[Operator, ...] = ()
+    if line is None:
+        chain = replace(chain, unknown=("which line: AddressSanitizer can report it",))
     else:
-        operators = find_line_operators(view, kernel, code, line)
+        operators = find_line_operators(view, failing, line)
         culprits = with_views(view, chain.fused, operators) or chain.fused
         chain = replace(chain, code=quote_lines(code, line), culprits=culprits)
-        is_exact = bool(operators)
-    cause = _describe_crash(chain, view.kernel_log.fault, is_exact)
-    return replace(chain, cause=(cause,))
+    cause = _describe_crash(chain, log.fault, is_exact=bool(operators))
+    return replace(chain, cause=(cause,), dies=chain.culprits)
 
 
-def find_assertion(view: CompiledView, message: str) -> Chain:
-    """Find the kernel that was running when an assertion failed, if there was one.
+def _follow_assertion(view: CompiledView, message: str) -> Chain:
+    """Find the kernel that was running when an assertion other than an index's failed.
 
     Args:
         message: the text of the assertion, to find its line.
     """
-    if view.kernel_log.cut or (found := _find_running(view)) is None:
-        return Chain()
-    kernel, _, code, chain = found
+    if view.kernel_log.cut or (failing := _find_running(view)) is None:
+        return Chain(unknown=("which kernel: no kernel contains the assertion",))
+    code, chain = failing.code, failing.chain
     lines = [n for n, text in enumerate(code.lines) if message and message in text]
     # A loop and its tail may both contain it.
-    groups = {find_line_operators(view, kernel, code, n) for n in lines}
+    groups = {find_line_operators(view, failing, n) for n in lines}
     operators = next(iter(groups)) if len(groups) == 1 else ()
     chain = replace(
         chain,
@@ -404,22 +377,12 @@ def find_assertion(view: CompiledView, message: str) -> Chain:
     return replace(chain, cause=(f"{where} fails an assertion: {message}.",))
 
 
-def _find_running(
-    view: CompiledView,
-) -> tuple[KernelText, KernelLaunch, Code, Chain] | None:
-    """Find the kernel that was running, and begin its chain."""
+def _find_running(view: CompiledView) -> FailingKernel | None:
+    """Return the kernel that was running, if its text and its launch are known."""
     running = view.kernel_log.running
     name = "" if running is None else view.kernel_log.launches[running][0]
-    kernel, launched = view.recorded.kernel(name), view.launch_of(name)
-    if kernel is None or launched is None:
-        return None
-    place, launch = launched
-    fused = view.fused(kernel, launch)
-    launches = len(view.recorded.launches)
-    chain = Chain(
-        kernel=name, launch=place + 1, launches=launches, fused=fused, culprits=fused
-    )
-    return kernel, launch, Code(kernel.text), chain
+    failing = view.locate(name)
+    return failing if failing.kernel.text and failing.launch else None
 
 
 def _outside(view: CompiledView, memory: MemoryReport | None) -> Chain:
@@ -456,29 +419,18 @@ def _nearest(
             continue
         if among and parameter not in among:
             continue
-        item = _item_bytes(layout.dtype)
+        item = itemsize(layout.dtype)
         elements = elements_of(layout, sizes)
         offset = at - int(value, 16)
         distance = max(-offset, offset - (elements or 0) * item, 0)
-        access = Access(
-            does="",
-            parameter=parameter,
-            argument=layout,
-            offset=offset // item,
-            elements=elements,
-            item_bytes=item,
-            address=address,
-        )
+        access = Access("", parameter, layout, offset // item, elements, item)
         found.append((distance, access))
-    nearest = min(found, key=lambda entry: entry[0], default=None)
+    nearest = min(found, key=itemgetter(0), default=None)
     if nearest is None or nearest[0] > (_NEAR_BYTES if among else _PAGE_BYTES):
-        return Access("", "", None, None, None, address=address)
-    return nearest[1]
-
-
-def _item_bytes(dtype: str) -> int:
-    bits = re.search(r"(\d+)$", dtype)
-    return _BYTES.get(dtype) or max(1, int(bits[1]) // 8 if bits else 1)
+        access = Access("", "", None, None, None)
+    else:
+        access = nearest[1]
+    return replace(access, address=address)
 
 
 def elements_of(layout: Layout, sizes: dict[str, int | None]) -> int | None:
@@ -490,10 +442,11 @@ def elements_of(layout: Layout, sizes: dict[str, int | None]) -> int | None:
     return math.prod(known) if len(known) == len(found) else None
 
 
-def _line(
-    kernel: KernelText, code: Code, access: Access | None, memory: MemoryReport | None
+def _find_line(
+    failing: FailingKernel, access: Access | None, memory: MemoryReport | None
 ) -> int | None:
     """Return the failing line from AddressSanitizer, or the only candidate."""
+    kernel, code = failing.kernel, failing.code
     if memory and memory.kernel == kernel.name and memory.line and kernel.first_line:
         line = memory.line - kernel.first_line
         return line if 0 <= line < len(code.lines) else None
@@ -512,7 +465,7 @@ def _where(chain: Chain, *, is_exact: bool) -> str:
     return f"Kernel {chain.kernel}, which computes {names},"
 
 
-def _describe_crash(chain: Chain, address: str, is_exact: bool) -> str:
+def _describe_crash(chain: Chain, address: str, *, is_exact: bool) -> str:
     where, access = _where(chain, is_exact=is_exact), chain.access
     if access is None or not address:
         return f"{where} crashes the process."

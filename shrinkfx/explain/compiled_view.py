@@ -13,7 +13,7 @@ from functools import cached_property
 
 from shrinkfx.explain.reduced_program import find_dependencies, list_operators
 from shrinkfx.failure.readers.generated import Code
-from shrinkfx.findings.chain import Layout, Limit, SizeSymbol
+from shrinkfx.findings.chain import Chain, Layout, Limit, SizeSymbol
 from shrinkfx.findings.code import CodeLine, find_quoted_lines
 from shrinkfx.findings.operators import Operator
 from shrinkfx.findings.record import Explanation
@@ -21,7 +21,6 @@ from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.skeleton import Role, Skeleton, graph_of
 from shrinkfx.protocol.compiled_program_view import (
     Anatomy,
-    Carrier,
     GivenInput,
     KernelLaunch,
     KernelText,
@@ -51,13 +50,6 @@ class KernelLog:
     at: tuple[str, int] | None = None
     cut: bool = False
 
-    @property
-    def last(self) -> str:
-        """The kernel that rejected an index, else the one that was running, or ''."""
-        if self.refused:
-            return self.refused[0]
-        return "" if self.running is None else self.launches[self.running][0]
-
     @classmethod
     def read(cls, text: str) -> KernelLog:
         """Parse the log; its last line may be incomplete."""
@@ -65,24 +57,25 @@ class KernelLog:
         running, refused, fault, at = None, None, "", None
         lines = text.split("\n")
         for line in lines:
-            word, *rest = line.split()[:2] or [""]
-            pairs = dict(p.split("=", 1) for p in line.split()[2:] if "=" in p)
-            if word == "launch" and rest:
-                running = len(launches)
-                launches.append((rest[0], pairs))
-            elif word == "done":
-                running = None
-            elif word == "fault" and rest and not fault:
-                fault = rest[0]
-                kernel, number = ([*line.split()[2:4], "", ""])[:2]
-                at = (kernel, int(number)) if number.isdigit() else None
-            elif word == "refused" and rest and refused is None:
-                place = line.split()[2:3]
-                if place and place[0].isdigit():
-                    refused = (rest[0], int(place[0]), _numbers(pairs))
-            if fault:
-                break
+            match line.split():
+                case ["launch", kernel, *pairs]:
+                    running = len(launches)
+                    launches.append((kernel, _read_pairs(pairs)))
+                case ["done", *_]:
+                    running = None
+                case ["refused", kernel, number, *pairs] if refused is None:
+                    if number.isdigit():
+                        values = _numbers(_read_pairs(pairs))
+                        refused = kernel, int(number), values
+                case ["fault", fault, *place]:
+                    kernel, number = (*place, "", "")[:2]
+                    at = (kernel, int(number)) if number.isdigit() else None
+                    break
         return cls(tuple(launches), running, refused, fault, at, "cut" in lines)
+
+
+def _read_pairs(words: Iterable[str]) -> dict[str, str]:
+    return dict(word.split("=", 1) for word in words if "=" in word)
 
 
 def _numbers(pairs: dict[str, str]) -> dict[str, int]:
@@ -93,12 +86,42 @@ _WORD = re.compile(r"[A-Za-z_]\w*")
 
 
 @dataclass(frozen=True)
+class FailingKernel:
+    """A kernel that failed.
+
+    Attributes:
+        kernel: the kernel as it was generated.
+        code: its text, as it was run.
+        launch: the launch that failed; None if it is not known.
+        passed: the wrapper's arguments, by parameter.
+        chain: what is known without the failing line.
+    """
+
+    kernel: KernelText
+    code: Code
+    launch: KernelLaunch | None
+    passed: dict[str, str]
+    chain: Chain
+
+
+def map_arguments(launch: KernelLaunch, kernel: KernelText) -> dict[str, str]:
+    """Map a kernel's parameters to the arguments in the wrapper code."""
+    parameters = Code(kernel.text).parameters()
+    return dict(zip(parameters, launch.arguments, strict=False))
+
+
+@dataclass(frozen=True)
 class CompiledView:
-    """The compiled-program view of a reduced program, with queries by program names."""
+    """The compiled-program view of a reduced program, with queries by program names.
+
+    Attributes:
+        eager_fails: eager fails on the input program as well.
+    """
 
     recorded: Anatomy
     candidate: Candidate
     kernel_log: KernelLog = field(default_factory=KernelLog)
+    eager_fails: bool = False
 
     @property
     def skeleton(self) -> Skeleton:
@@ -172,9 +195,24 @@ class CompiledView:
         place = places[(times - 1) % len(places)]
         return place, self.recorded.launches[place]
 
-    def map_arguments(self, launch: KernelLaunch, code: Code) -> dict[str, str]:
-        """Map a kernel's parameters to the arguments in the wrapper code."""
-        return dict(zip(code.parameters(), launch.arguments, strict=False))
+    def locate(self, name: str, text: str = "") -> FailingKernel:
+        """Return a failing kernel, with the launch that failed if that is known.
+
+        Args:
+            text: the kernel as it was run, if that differs from what was generated.
+        """
+        kernel = self.recorded.kernel(name) or KernelText(name, text)
+        place, launch = self.launch_of(name) or (-1, None)
+        fused = self.fused(kernel, launch)
+        chain = Chain(
+            kernel=name,
+            launch=place + 1,
+            launches=len(self.recorded.launches),
+            fused=fused,
+            culprits=fused,
+        )
+        passed = map_arguments(launch, kernel) if launch else {}
+        return FailingKernel(kernel, Code(text or kernel.text), launch, passed, chain)
 
     def input(self, code_name: str) -> GivenInput | None:
         """Return the input with a name in the generated code."""
@@ -213,14 +251,10 @@ class CompiledView:
             return self.layout_of(entry)
         if (buffer := self.buffer(name)) is None:
             return None
+        made_by = self.result(name) or self.computed(name)
+        facts = buffer.shape, buffer.stride, buffer.dtype
         return Layout(
-            name=name,
-            role="buffer",
-            shape=buffer.shape,
-            stride=buffer.stride,
-            dtype=buffer.dtype,
-            made_by=self.result(name) or self.computed(name),
-            made_in=self.writer(name),
+            name, "buffer", *facts, made_by=made_by, made_in=self.writer(name)
         )
 
     def layout_of(self, entry: GivenInput) -> Layout:
@@ -230,17 +264,10 @@ class CompiledView:
         the operator that produced it in the input program.
         """
         made_by = _operators_of(self.skeleton, [entry.name])
-        return Layout(
-            name=entry.target or entry.name,
-            role="value" if made_by else entry.role,
-            shape=entry.shape,
-            stride=entry.stride,
-            dtype=entry.dtype,
-            device=entry.device,
-            real_shape=entry.real_shape,
-            real_stride=entry.real_stride,
-            made_by=made_by,
-        )
+        name, role = entry.target or entry.name, "value" if made_by else entry.role
+        declared = entry.shape, entry.stride, entry.dtype, entry.device
+        actual = entry.real_shape, entry.real_stride
+        return Layout(name, role, *declared, *actual, made_by)
 
     def result(self, buffer: str) -> tuple[Operator, ...]:
         """Return the operator whose result a buffer is; none for intermediates."""
@@ -258,7 +285,7 @@ class CompiledView:
             kernel = self.recorded.kernel(launch.kernel)
             if kernel is None:
                 continue
-            passed = self.map_arguments(launch, Code(kernel.text))
+            passed = map_arguments(launch, kernel)
             if any(n == buffer and "out_ptr" in p for p, n in passed.items()):
                 return launch.kernel
         return ""
@@ -283,27 +310,11 @@ class CompiledView:
     def symbols(self, names: Iterable[str]) -> list[SizeSymbol]:
         """Return the size symbols, each with an input and a dim that carry it."""
         known = {symbol.name: symbol for symbol in self.recorded.symbols}
-        found = []
-        for name in names:
-            if (symbol := known.get(name)) is None:
-                continue
-            carrier = min(symbol.carriers, key=lambda c: c.size != name, default=None)
-            whole_input, whole_dim = trace_to_input(self.skeleton, carrier)
-            found.append(
-                SizeSymbol(
-                    name=name,
-                    value=symbol.value,
-                    least=symbol.least,
-                    most=symbol.most,
-                    input=carrier.input if carrier else "",
-                    dim=carrier.dim if carrier else None,
-                    size=carrier.size if carrier else "",
-                    guards=symbol.guards,
-                    whole_input=whole_input,
-                    whole_dim=whole_dim,
-                )
-            )
-        return found
+        return [
+            trace_to_input(self.skeleton, known[name])
+            for name in names
+            if name in known
+        ]
 
 
 def _is_called(operator: Operator, name: str) -> bool:
@@ -326,25 +337,18 @@ def _number(code: str) -> int | None:
     return int(found[1]) if found else None
 
 
-def trace_to_input(
-    skeleton: Skeleton, carrier: Carrier | None
-) -> tuple[str, int | None]:
-    """Trace the size of a cut value to an input of the input program and its dim.
-
-    Returns:
-        '' and None if it is an input's own size.
-    """
-    if carrier is None or carrier.input not in skeleton:
-        return "", None
-    cut = skeleton.node(carrier.input)
-    if cut.role is not Role.OPERATOR or cut.value is None:
-        return "", None
-    size = cut.value.shape[carrier.dim]
+def trace_to_input(skeleton: Skeleton, symbol: SizeSymbol) -> SizeSymbol:
+    """Trace the size of a cut value to an input of the input program and its dim."""
+    cut = skeleton.node(symbol.input) if symbol.input in skeleton else None
+    if cut is None or cut.role is not Role.OPERATOR or not cut.value:
+        return symbol
+    size = cut.value.shape[symbol.dim or 0]
     for name in skeleton.inputs:
         value = skeleton.node(name).value
         if value is not None and not size.isdigit() and size in value.shape:
-            return name, value.shape.index(size)
-    return "", None
+            dim = value.shape.index(size)
+            return replace(symbol, whole_input=name, whole_dim=dim)
+    return symbol
 
 
 def operators_within(
@@ -398,14 +402,10 @@ def renumber_quotes(found: Explanation, files: Mapping[str, str]) -> Explanation
 
 
 def find_line_operators(
-    view: CompiledView, kernel: KernelText, code: Code, line: int
+    view: CompiledView, failing: FailingKernel, line: int
 ) -> tuple[Operator, ...]:
-    """Return the operators that a line was generated for; empty if it is not tracked.
-
-    Args:
-        kernel: the kernel as Inductor generated it.
-        code: its text, or the text as it was run.
-    """
+    """Return the operators that a line was generated for; none if it is not tracked."""
+    kernel, code = failing.kernel, failing.code
     check = next((check for check in code.checks() if check.line == line), None)
     if check is not None:
         message = f'bounds: {check.text}"'

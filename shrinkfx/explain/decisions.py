@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from enum import Enum
 from pathlib import Path
 
 from shrinkfx.errors import BudgetExhausted
@@ -33,140 +32,93 @@ from shrinkfx.system import scratch
 # sufficient, the search drops the first one. So an option that disables much comes
 # before one that disables a part of it.
 
-
-class SwitchDevice(Enum):
-    """The device whose code a decision affects."""
-
-    CPU = "CPU"
-    CUDA = "CUDA"
-
-
-@dataclass(frozen=True)
-class Switch:
-    """A decision of the compiler that an option disables.
-
-    Attributes:
-        conservative: the conservative value of the option, which disables the decision.
-        what: a description of the decision.
-        on: the only device whose code the decision affects; None for both.
-    """
-
-    option: str
-    conservative: bool | int | str
-    what: str
-    on: SwitchDevice | None = None
-
-
-_CPU, _CUDA = SwitchDevice
-
 SWITCHES = (
     # Code for the CPU.
-    Switch("cpp.simdlen", 1, "vectorised code", _CPU),
-    Switch("cpp.enable_loop_tail_vec", False, "vectorised loop tails", _CPU),
-    Switch("cpp.threads", 1, "parallel loops", _CPU),
-    Switch("cpp.enable_unsafe_math_opt_flag", False, "unsafe math of g++", _CPU),
-    Switch("cpp.enable_floating_point_contract_flag", "off", "fused a*b+c", _CPU),
-    Switch("cpp.use_decompose_tanh", False, "a decomposed tanh", _CPU),
-    Switch("cpp.fallback_scatter_reduce_sum", True, "Inductor's own scatter", _CPU),
-    Switch("cpp.weight_prepack", False, "prepacked weights", _CPU),
+    Setting("cpp.simdlen", 1, "vectorised code"),
+    Setting("cpp.enable_loop_tail_vec", False, "vectorised loop tails"),
+    Setting("cpp.threads", 1, "parallel loops"),
+    Setting("cpp.weight_prepack", False, "prepacked weights"),
     # Fusion.
-    Switch("max_fusion_size", 1, "fusion of kernels"),
-    Switch("epilogue_fusion", False, "fused epilogues"),
-    Switch("prologue_fusion", False, "fused prologues"),
-    Switch("cpp.max_horizontal_fusion_size", 1, "horizontal fusion", _CPU),
-    Switch("aggressive_fusion", False, "aggressive fusion"),
-    Switch("combo_kernels", False, "combined kernels"),
-    Switch("loop_ordering_after_fusion", False, "reordered loops of fused kernels"),
-    Switch("loop_reindexing_after_fusion", False, "reindexed loops of fused kernels"),
-    Switch("loop_index_inversion_in_fusion", False, "inverted indices in fusion"),
-    Switch("max_pointwise_cat_inputs", 0, "concatenation as a pointwise operator"),
-    Switch("force_pointwise_cat", False, "concatenation as a pointwise operator"),
+    Setting("max_fusion_size", 1, "fusion of kernels"),
+    Setting("epilogue_fusion", False, "fused epilogues"),
+    Setting("prologue_fusion", False, "fused prologues"),
+    Setting("cpp.max_horizontal_fusion_size", 1, "horizontal fusion"),
+    Setting("aggressive_fusion", False, "aggressive fusion"),
+    Setting("combo_kernels", False, "combined kernels"),
+    Setting("loop_ordering_after_fusion", False, "reordered loops of fused kernels"),
+    Setting("loop_reindexing_after_fusion", False, "reindexed loops of fused kernels"),
+    Setting("loop_index_inversion_in_fusion", False, "inverted indices in fusion"),
+    Setting("max_pointwise_cat_inputs", 0, "concatenation as a pointwise operator"),
     # Shared memory.
-    Switch("inplace_padding", False, "padding in place"),
-    Switch("inplace_buffers", False, "results written over operands"),
-    Switch("allow_buffer_reuse", False, "reuse of buffers"),
-    Switch("memory_planning", False, "planned memory"),
-    Switch("aot_inductor.allow_stack_allocation", False, "buffers on the stack", _CPU),
-    Switch(
+    Setting("inplace_padding", False, "padding in place"),
+    Setting("inplace_buffers", False, "results written over operands"),
+    Setting("allow_buffer_reuse", False, "reuse of buffers"),
+    Setting("memory_planning", False, "planned memory"),
+    Setting("aot_inductor.allow_stack_allocation", False, "buffers on the stack"),
+    Setting(
         "aot_inductor.use_minimal_arrayref_interface",
         False,
         "the minimal arrayref interface",
-        _CPU,
     ),
     # Graph passes. Two options are missing because correct programs do not compile
     # with them: constant_and_index_propagation=False (2.11: "NotImplementedError:
     # argument of type"), selective_decompose=True ("both a fallback and a decomp").
-    Switch("pattern_matcher", False, "replaced patterns"),
-    Switch("online_softmax", False, "online softmax"),
-    Switch("apply_gumbel_max_trick", False, "the Gumbel-max trick"),
-    Switch("optimize_scatter_upon_const_tensor", False, "scatter into constants"),
-    Switch("efficient_conv_bn_eval_fx_passes", False, "folded batch normalisation"),
-    Switch("permute_fusion", False, "fused permutations"),
-    Switch("b2b_gemm_pass", False, "back-to-back matrix products"),
-    Switch("decompose_mem_bound_mm", False, "decomposed matrix products"),
-    Switch("conv_1x1_as_mm", False, "convolutions as matrix products"),
-    Switch("joint_graph_constant_folding", False, "folded constants"),
-    Switch("use_dce", False, "removal of dead code"),
-    Switch("reorder_for_locality", False, "reordering for locality"),
-    Switch("reorder_for_peak_memory", False, "reordering for memory"),
-    Switch("freezing", False, "freezing"),
-    Switch(
+    Setting("pattern_matcher", False, "replaced patterns"),
+    Setting("online_softmax", False, "online softmax"),
+    Setting("apply_gumbel_max_trick", False, "the Gumbel-max trick"),
+    Setting("optimize_scatter_upon_const_tensor", False, "scatter into constants"),
+    Setting("joint_graph_constant_folding", False, "folded constants"),
+    Setting("use_dce", False, "removal of dead code"),
+    Setting("reorder_for_locality", False, "reordering for locality"),
+    Setting("reorder_for_peak_memory", False, "reordering for memory"),
+    Setting("freezing", False, "freezing"),
+    Setting(
         "aot_inductor.use_runtime_constant_folding", False, "load-time constant folding"
     ),
     # Tensor layouts.
-    Switch("layout_optimization", False, "layout optimisation"),
-    Switch("shape_padding", False, "padded shapes"),
-    Switch("force_shape_pad", False, "padded shapes"),
-    Switch("pad_dynamic_shapes", False, "padded dynamic shapes"),
-    Switch("pad_channels_last", False, "padded channels"),
-    Switch("pad_outputs", False, "padded outputs"),
-    Switch("comprehensive_padding", False, "padded strides"),
-    Switch("keep_output_stride", True, "Inductor's own output strides"),
-    Switch(
-        "triton.divisible_by_16", False, "arguments known to be divisible by 16", _CUDA
-    ),
-    Switch("assume_aligned_inputs", False, "inputs taken for aligned"),
-    Switch("assume_unaligned_fallback_output", True, "results taken for aligned"),
-    Switch("assume_32bit_indexing", False, "32-bit indices"),
+    Setting("layout_optimization", False, "layout optimisation"),
+    Setting("shape_padding", False, "padded shapes"),
+    Setting("comprehensive_padding", False, "padded strides"),
+    Setting("triton.divisible_by_16", False, "arguments known to be divisible by 16"),
+    Setting("assume_unaligned_fallback_output", True, "results taken for aligned"),
     # Reductions.
-    Switch("unroll_reductions_threshold", 1, "unrolled reductions"),
-    Switch("split_reductions", False, "split reductions"),
-    Switch("triton.persistent_reductions", False, "persistent reductions", _CUDA),
-    Switch("triton.cooperative_reductions", False, "cooperative reductions", _CUDA),
-    Switch(
-        "triton.force_cooperative_reductions", False, "cooperative reductions", _CUDA
-    ),
-    Switch("triton.mix_order_reduction", False, "mixed-order reductions", _CUDA),
-    Switch("triton.nested_reduction", False, "nested reductions", _CUDA),
-    Switch("triton.tile_reductions", False, "tiled reductions", _CUDA),
-    Switch("triton.scalar_accumulators", False, "accumulators by row", _CUDA),
+    Setting("unroll_reductions_threshold", 1, "unrolled reductions"),
+    Setting("split_reductions", False, "split reductions"),
+    Setting("triton.persistent_reductions", False, "persistent reductions"),
+    Setting("triton.mix_order_reduction", False, "mixed-order reductions"),
+    Setting("triton.nested_reduction", False, "nested reductions"),
+    Setting("triton.scalar_accumulators", False, "accumulators by row"),
     # Triton.
-    Switch("triton.emit_pointer_range_32", False, "32-bit pointers", _CUDA),
-    Switch("triton.coalesce_tiling_analysis", False, "tiling that coalesces", _CUDA),
-    Switch("triton.prefer_nd_tiling", False, "tiling in several dimensions", _CUDA),
-    Switch("triton.max_tiles", 1, "tiling", _CUDA),
-    Switch("triton.use_block_ptr", False, "block pointers", _CUDA),
-    Switch("triton.use_tensor_descriptor", False, "tensor descriptors", _CUDA),
-    Switch("triton.multi_kernel", 0, "a run-time choice of kernels", _CUDA),
+    Setting("triton.emit_pointer_range_32", False, "32-bit pointers"),
+    Setting("triton.coalesce_tiling_analysis", False, "tiling that coalesces"),
+    Setting("triton.max_tiles", 1, "tiling"),
     # Autotuning.
-    Switch("max_autotune", False, "autotuning"),
-    Switch("max_autotune_gemm", False, "autotuned matrix products"),
-    Switch("max_autotune_pointwise", False, "autotuned pointwise kernels"),
-    Switch("coordinate_descent_tuning", False, "tuning by coordinate descent"),
+    Setting("max_autotune", False, "autotuning"),
+    Setting("max_autotune_gemm", False, "autotuned matrix products"),
+    Setting("coordinate_descent_tuning", False, "tuning by coordinate descent"),
     # Numerics.
-    Switch("emulate_precision_casts", True, "roundings left out between operators"),
-    Switch("eager_numerics.division_rounding", True, "approximate division", _CUDA),
-    Switch("use_fast_math", False, "fast math", _CUDA),
-    Switch("fallback_random", True, "Inductor's own random numbers"),
+    Setting("emulate_precision_casts", True, "roundings left out between operators"),
+    Setting("eager_numerics.division_rounding", True, "approximate division"),
+    Setting("use_fast_math", False, "fast math"),
+    Setting("fallback_random", True, "Inductor's own random numbers"),
     # The library.
-    Switch(
-        "aot_inductor.compile_wrapper_opt_level", "O0", "an optimised wrapper", _CPU
-    ),
-    Switch("aot_inductor.enable_lto", False, "link-time optimisation", _CPU),
-    Switch("aot_inductor.weight_use_caching_allocator", False, "cached weights", _CUDA),
+    Setting("aot_inductor.compile_wrapper_opt_level", "O0", "an optimised wrapper"),
 )
 
-_SHORT = "the compiler decisions that the failure needs: {}"
+_FOR_CPU = (
+    "cpp.",
+    "aot_inductor.allow_stack_allocation",
+    "aot_inductor.use_minimal_arrayref_interface",
+    "aot_inductor.compile_wrapper_opt_level",
+)
+_FOR_CUDA = ("triton.", "eager_numerics.", "use_fast_math")
+"""Beginnings of options that affect code for one device only."""
+
+
+def list_switches(*, for_cuda: bool) -> list[Setting]:
+    """List the options that affect code for a device."""
+    others = _FOR_CPU if for_cuda else _FOR_CUDA
+    return [one for one in SWITCHES if not one.option.startswith(others)]
 
 
 def find_decisions(
@@ -181,33 +133,28 @@ def find_decisions(
     try:
         variants = Variants(reduced).with_fast_build()
     except BudgetExhausted as error:
-        return Decisions(unknown=(_SHORT.format(error),))
-    decisions = _by_number(variants, parts)
-    if set(parts) == set(Subsystem):
-        decisions = _by_switches(variants, decisions)
-    return replace(decisions, compilations=len(variants.answers))
-
-
-def _by_number(variants: Variants, parts: Collection[Subsystem]) -> Decisions:
-    variants.reduced.note("explain: skipping passes and lowerings by number")
+        why = f"the compiler decisions that the failure needs: {error}"
+        return Decisions(unknown=(why,))
+    reduced.note("explain: skipping passes and lowerings by number")
     # The source form is what the repro compiles, so the numbers hold for the user's
     # own commands. If it does not fail, the program itself is used.
     source = variants.with_options(form=CandidateForm.SOURCE)
     found = needed_applications(source, variants, parts=parts)
-    reasons = (f"passes and lowerings by number: {why}" for why in found.unknown)
-    return replace(found, interpreted=variants.interpreted, unknown=tuple(reasons))
-
-
-def _by_switches(variants: Variants, decisions: Decisions) -> Decisions:
-    variants.reduced.note("explain: setting Inductor options to conservative values")
-    why = ""
-    try:
-        switching = needed_switches(variants)
-        decisions, why = replace(decisions, switching=switching), switching.unknown
-    except BudgetExhausted as error:
-        why = str(error)
-    reasons = [f"Inductor options: {why}"] if why else []
-    return replace(decisions, unknown=(*decisions.unknown, *reasons))
+    unknown = [f"passes and lowerings by number: {why}" for why in found.unknown]
+    if set(parts) == set(Subsystem):
+        reduced.note("explain: setting Inductor options to conservative values")
+        try:
+            found = replace(found, switching=(options := needed_switches(variants)))
+            why = options.unknown
+        except BudgetExhausted as error:
+            why = str(error)
+        unknown += [f"Inductor options: {why}"] if why else []
+    return replace(
+        found,
+        interpreted=variants.interpreted,
+        unknown=tuple(unknown),
+        compilations=len(variants.answers),
+    )
 
 
 MOST = 30
@@ -217,15 +164,15 @@ _PARTS = 10
 """Maximum number of subsets to try if all options cause another failure."""
 
 
-class SwitchProbabilities(Probabilities[Switch]):
+class SwitchProbabilities(Probabilities[Setting]):
     """Probability that a switch is needed; few are, and there is no prior evidence."""
 
     def __init__(self, count: int) -> None:
         super().__init__({}, count, guess=2)
 
-    def about(self, item: Switch) -> Iterable[Key]:
+    def about(self, item: Setting) -> Iterable[Key]:
         """Return the option's name as its only feature."""
-        return [(Switch, item.option)]
+        return [(Setting, item.option)]
 
 
 def needed_switches(variants: Variants) -> OptionSearch:
@@ -234,36 +181,34 @@ def needed_switches(variants: Variants) -> OptionSearch:
     Raises:
         BudgetExhausted: there is too little time.
     """
-    known = variants.settings({s.option: s.conservative for s in SWITCHES})
+    known = variants.settings({s.option: s.value for s in SWITCHES})
     if known is None:
-        return OptionSearch(
-            unknown="the worker did not report the settings of Inductor"
-        )
-    device = _CUDA if known.for_cuda else _CPU
-    table = [s for s in SWITCHES if s.on in (device, None)]
+        why = "the worker did not report the settings of Inductor"
+        return OptionSearch(unknown=why)
+    table = list_switches(for_cuda=known.for_cuda)
     switches = [
         s
         for s in table
         if s.option not in known.fixed
-        and known.values.get(s.option, s.conservative) != s.conservative
+        and known.values.get(s.option, s.value) != s.value
     ]
     previous = len(variants.answers)
     needed, minimal, why = _search(variants, switches)
     return OptionSearch(
         tried=len(switches),
-        passes_with=_settings(needed),
+        passes_with=tuple(needed),
         minimal=minimal,
         compilations=len(variants.answers) - previous,
         missing=tuple(s.option for s in table if s.option not in known.values),
         fixed=tuple(s.option for s in table if s.option in known.fixed),
         unknown=why,
-        settings=_settings(switches),
+        settings=tuple(switches),
     )
 
 
 def _search(
-    variants: Variants, switches: list[Switch]
-) -> tuple[Sequence[Switch], bool, str]:
+    variants: Variants, switches: list[Setting]
+) -> tuple[Sequence[Setting], bool, str]:
     """Test all switches together, and then smaller and smaller subsets.
 
     Returns:
@@ -272,41 +217,25 @@ def _search(
     """
     most = len(variants.answers) + MOST - 1
 
-    def passes(part: Sequence[Switch]) -> bool:
+    def passes(part: Sequence[Setting]) -> bool:
         if len(variants.answers) >= most:
-            raise _LimitReached
-        return _set(variants, part) is Outcome.PASSED
+            return False
+        return variants.with_settings(part) is Outcome.PASSED
 
     start, why = _part_that_passes(variants, switches)
     if not start:
         return [], False, why
-    subset = Subset(start, SwitchProbabilities(len(start)), passes)
-    try:
-        needed, minimal = subset.run(), True
-    except _LimitReached:
-        needed, minimal = subset.kept, False
+    needed = Subset(start, SwitchProbabilities(len(start)), passes).run()
+    minimal = len(variants.answers) < most
     # Confirm it with the stock build, which also rules out a coincidence.
-    if _set(variants.with_stock_build(), needed) is Outcome.PASSED:
+    if variants.with_stock_build().with_settings(needed) is Outcome.PASSED:
         return needed, minimal, ""
     return [], False, "the program does not pass with the found options in every run"
 
 
-def _settings(switches: Iterable[Switch]) -> tuple[Setting, ...]:
-    return tuple(Setting(s.option, s.conservative, s.what) for s in switches)
-
-
-class _LimitReached(Exception):
-    """The maximum number of compilations is reached."""
-
-
-def _set(variants: Variants, switches: Iterable[Switch]) -> Outcome:
-    """Compile and run the program with switches set to their conservative values."""
-    return variants.with_settings({s.option: s.conservative for s in switches})
-
-
 def _part_that_passes(
-    variants: Variants, switches: list[Switch]
-) -> tuple[list[Switch], str]:
+    variants: Variants, switches: list[Setting]
+) -> tuple[list[Setting], str]:
     """Return switches with which the program passes: all of them, or a subset.
 
     If it fails differently with all of them, some switches cause another failure, and a
@@ -319,7 +248,7 @@ def _part_that_passes(
     parts, tested = deque([switches]), 0
     while parts and tested < _PARTS:
         part, tested = parts.popleft(), tested + 1
-        outcome = _set(variants, part)
+        outcome = variants.with_settings(part)
         if outcome is Outcome.PASSED:
             return part, ""
         if outcome is Outcome.REPRODUCED:
@@ -356,34 +285,24 @@ def needed_applications(
         variants: variants of the compilation; the first one that fails is used.
         parts: the parts of the compiler to test.
     """
-    skipped: list[SkippedPart] = []
-    not_needed: list[UnneededSubsystem] = []
-    unknown: list[str] = []
     with scratch.make_scratch_folder("applications") as folder:
         path = Path(folder) / "applications.jsonl"
+        tests = [_ApplicationTests(one, path) for one in variants]
+        fails = (one for one in tests if one.ask(()) is Outcome.REPRODUCED)
+        found = tests[0]
         try:
-            tests = [_ApplicationTests(w, path, unknown, not_needed) for w in variants]
-            for one in _all(tests, parts):
-                skipped.append(one)  # stays valid if time runs out later
+            if (failing := next(fails, None)) is not None:
+                found = failing
+                found.bisect(parts)
+            else:
+                found.unknown.append("the source form does not fail in every run")
         except BudgetExhausted as error:
-            unknown.append(str(error))
+            found.unknown.append(str(error))  # the findings stay valid
     return Decisions(
-        left_out=tuple(skipped), unknown=tuple(unknown), not_needed=tuple(not_needed)
+        left_out=tuple(found.skipped),
+        unknown=tuple(found.unknown),
+        not_needed=tuple(found.not_needed),
     )
-
-
-def _all(
-    variants: Sequence[_ApplicationTests], parts: Collection[Subsystem]
-) -> Iterator[SkippedPart]:
-    fails = (variant for variant in variants if variant.ask(()) is Outcome.REPRODUCED)
-    tests = next(fails, None)
-    if tests is None:
-        variants[0].unknown.append("the source form does not fail in every run")
-        return
-    applications = tests.applications()
-    for subsystem in tests.that_may_matter(applications):
-        if subsystem in parts:
-            yield from _bisect_subsystem(tests, subsystem, applications[subsystem])
 
 
 @dataclass
@@ -392,16 +311,17 @@ class _ApplicationTests:
 
     Attributes:
         path: the file that lists the applications.
-        unknown: questions without an answer.
+        skipped: applications without which it passes.
         not_needed: parts of the compiler that the failure does not need at all.
+        unknown: questions without an answer.
     """
 
     variants: Variants
     path: Path
-    unknown: list[str]
-    not_needed: list[UnneededSubsystem]
-    _known: dict[LeaveOut, list[Outcome]] = field(default_factory=dict)
-    _required: set[LeaveOut] = field(default_factory=set)
+    skipped: list[SkippedPart] = field(default_factory=list)
+    not_needed: list[UnneededSubsystem] = field(default_factory=list)
+    unknown: list[str] = field(default_factory=list)
+    _known: dict[tuple[LeaveOut, bool], Outcome] = field(default_factory=dict)
 
     def ask(
         self,
@@ -409,34 +329,46 @@ class _ApplicationTests:
         first: int = 0,
         last: int | None = None,
         *,
-        times: int = 1,
+        again: bool = False,
     ) -> Outcome:
-        """Test a variant until it has ``times`` outcomes; UNRESOLVED if they differ."""
+        """Test it without some applications; ``again`` is a test in the stock build."""
         query = LeaveOut(str(self.path), subsystems, first, last)
-        answers = self._known.setdefault(query, [])
-        while len(answers) < times:
-            variants = self.variants.with_stock_build() if answers else self.variants
-            answers.append(variants.ask(leave_out=query))
-            if variants.stopped[-1] and answers[-1] is Outcome.DIFFERENT:
-                self._required.add(query)
-        return answers[0] if len(set(answers)) == 1 else Outcome.UNRESOLVED
+        if (query, again) not in self._known:
+            variants = self.variants.with_stock_build() if again else self.variants
+            self._known[query, again] = variants.ask(leave_out=query)
+        return self._known[query, again]
 
-    def is_not_needed(self, subsystem: tuple[Subsystem, ...], number: int) -> bool:
-        """Return whether it fails without one, or cannot be compiled without it."""
-        query = LeaveOut(str(self.path), subsystem, number, number)
-        return query in self._required or set(self._known.get(query, [])) == {
-            Outcome.REPRODUCED
-        }
-
-    def known_to(
-        self, outcome: Outcome, subsystems: tuple[Subsystem, ...], first: int
+    def _is_sure(
+        self,
+        outcome: Outcome,
+        subsystems: tuple[Subsystem, ...],
+        first: int,
+        last: int | None = None,
     ) -> bool:
-        """Return whether a variant was tested, with this outcome."""
-        query = LeaveOut(str(self.path), subsystems, first)
-        return self._known.get(query, [])[:1] == [outcome]
+        """Return whether two tests without some applications have an outcome."""
+        return all(
+            self.ask(subsystems, first, last, again=again) is outcome
+            for again in (False, True)
+        )
 
-    def applications(self) -> dict[Subsystem, list[Application]]:
-        """Return the applications in the last compilation, by subsystem."""
+    def bisect(self, parts: Collection[Subsystem]) -> None:
+        """Find the needed applications, in some parts of the compiler."""
+        applications = self._read_applications()
+        present = [part for part in Subsystem if applications[part]]
+        passes = tuple(part for part in present if part in PASSES)
+        no_pass = len(passes) > 1 and self.ask(passes) is Outcome.REPRODUCED
+        unneeded = passes if no_pass else ()
+        for part in present:
+            if part in unneeded or (
+                part in parts and self.ask((part,)) is Outcome.REPRODUCED
+            ):
+                of = len(applications[part])
+                self.not_needed.append(UnneededSubsystem(part, of))
+            elif part in parts:
+                self._bisect_part(applications[part])
+
+    def _read_applications(self) -> dict[Subsystem, list[Application]]:
+        """Return the applications in the last compilation."""
         found: dict[Subsystem, list[Application]] = defaultdict(list)
         if self.path.exists():
             for line in self.path.read_text(encoding="utf-8").splitlines():
@@ -444,93 +376,52 @@ class _ApplicationTests:
                 found[application.subsystem].append(application)
         return found
 
-    def that_may_matter(
-        self, applications: dict[Subsystem, list[Application]]
-    ) -> list[Subsystem]:
-        """Return the subsystems to test; without passes if the failure needs none."""
-        present = [part for part in Subsystem if applications[part]]
-        passes = tuple(part for part in present if part in PASSES)
-        if len(passes) > 1 and self.ask(passes) is Outcome.REPRODUCED:
-            self.not_needed += [
-                UnneededSubsystem(part, len(applications[part])) for part in passes
-            ]
-            return [part for part in present if part not in passes]
-        return present
-
-
-def _bisect_subsystem(
-    tests: _ApplicationTests,
-    subsystem: Subsystem,
-    applications: Sequence[Application],
-) -> Iterator[SkippedPart]:
-    """Yield the applications in one subsystem that the failure needs."""
-    outcome = tests.ask((subsystem,))
-    match outcome:
-        case Outcome.REPRODUCED:
-            tests.not_needed.append(UnneededSubsystem(subsystem, len(applications)))
-            return
-        case Outcome.PASSED:
-            last = _last_needed(tests, subsystem, len(applications))
+    def _bisect_part(self, applications: Sequence[Application]) -> None:
+        """Find the needed applications in one part of the compiler."""
+        part, count, last = applications[0].subsystem, len(applications), -1
+        passes_without_all = self.ask((part,)) is Outcome.PASSED
+        if passes_without_all:
+            last = self._find_last_needed(part, count)
             # Later applications are not needed; some earlier ones may be.
             to_try = range(last, max(-1, last - _FEW), -1)
-        case _:
-            to_try = range(min(len(applications), _MANY))
-    skipped = [_test_application(tests, applications, number) for number in to_try]
-    yield from filter(None, skipped)
-    none_is_needed = len(to_try) == len(applications) and all(
-        tests.is_not_needed((subsystem,), number) for number in to_try
-    )
-    if not any(skipped) and not none_is_needed:
-        count, part = len(applications), PARTS[subsystem]
-        effect = "passes" if outcome is Outcome.PASSED else "does not fail so"
-        alone = f"without one of them it does not pass each time ({len(to_try)} tried)"
-        tests.unknown.append(
-            f"without any of the {counted(count, part)} it {effect}, and {alone}"
-            if count > 1
-            else f"without the one {part} it {effect}, and does not pass each time"
-        )
-
-
-def _last_needed(tests: _ApplicationTests, subsystem: Subsystem, count: int) -> int:
-    """Return the last application that the failure needs, by bisection."""
-    passes, fails = -1, count - 1
-    while fails - passes > 1:
-        middle = (passes + fails) // 2
-        if tests.ask((subsystem,), middle + 1) is Outcome.REPRODUCED:
-            fails = middle
         else:
-            passes = middle
-    return fails
+            to_try = range(min(count, _MANY))
+        previously = len(self.skipped)
+        for number in to_try:
+            alone = self._is_sure(Outcome.PASSED, (part,), number, number)
+            onwards = number == last and self._is_boundary(part, number, count)
+            if alone or onwards:
+                one = applications[number]
+                about = one.name, one.node, one.origin
+                self.skipped.append(
+                    SkippedPart(
+                        part, number, count, *about, alone=alone, onwards=onwards
+                    )
+                )
+        if passes_without_all and len(self.skipped) == previously:
+            name, tried = PARTS[part], f"({len(to_try)} tried)"
+            each = f"without one of them it does not pass each time {tried}"
+            self.unknown.append(
+                f"without any of the {counted(count, name)} it passes, and {each}"
+                if count > 1
+                else f"without the one {name} it passes, and does not pass each time"
+            )
 
+    def _find_last_needed(self, part: Subsystem, count: int) -> int:
+        """Return the last application that the failure needs, by bisection."""
+        passes, fails = -1, count - 1
+        while fails - passes > 1:
+            middle = (passes + fails) // 2
+            if self.ask((part,), middle + 1) is Outcome.REPRODUCED:
+                fails = middle
+            else:
+                passes = middle
+        return fails
 
-def _test_application(
-    tests: _ApplicationTests, applications: Sequence[Application], number: int
-) -> SkippedPart | None:
-    """Return the facts about an application that hold in two tests, or None."""
-    one = applications[number]
-    subsystem = (one.subsystem,)
-    alone = tests.ask(subsystem, number, number) is Outcome.PASSED
-    alone = alone and tests.ask(subsystem, number, number, times=2) is Outcome.PASSED
-    onwards = _is_boundary(tests, subsystem, number, len(applications))
-    if not alone and not onwards:
-        return None
-    place = one.subsystem, number, len(applications)
-    about = one.name, one.node, one.origin
-    return SkippedPart(*place, *about, alone=alone, onwards=onwards)
-
-
-def _is_boundary(
-    tests: _ApplicationTests,
-    subsystem: tuple[Subsystem, ...],
-    number: int,
-    count: int,
-) -> bool:
-    """Return whether it fails with the applications up to this one, not before it."""
-    is_last = number == count - 1  # no later applications to skip
-    after = ((), 0) if is_last else (subsystem, number + 1)
-    return (
-        tests.known_to(Outcome.REPRODUCED, *after)
-        and tests.known_to(Outcome.PASSED, subsystem, number)
-        and tests.ask(subsystem, number, times=2) is Outcome.PASSED
-        and tests.ask(*after, times=2) is Outcome.REPRODUCED
-    )
+    def _is_boundary(self, part: Subsystem, number: int, count: int) -> bool:
+        """Return whether it fails without all after this one, and passes without it."""
+        is_last = number == count - 1  # no later applications to skip
+        after = ((), 0) if is_last else ((part,), number + 1)
+        return self._is_sure(Outcome.PASSED, (part,), number) and self._is_sure(
+            Outcome.REPRODUCED, *after
+        )

@@ -8,11 +8,12 @@ from dataclasses import dataclass, replace
 
 from shrinkfx.explain.compiled_view import (
     CompiledView,
+    FailingKernel,
     find_line_operators,
     quote_lines,
 )
 from shrinkfx.explain.reduced_program import find_dependencies
-from shrinkfx.failure.readers.generated import COPY, Assignment, Code, IndexCheck
+from shrinkfx.failure.readers.generated import COPY, Assignment, IndexCheck
 from shrinkfx.findings.chain import (
     Chain,
     Layout,
@@ -21,7 +22,6 @@ from shrinkfx.findings.chain import (
     Step,
 )
 from shrinkfx.findings.operators import Operator
-from shrinkfx.protocol.compiled_program_view import KernelText
 
 _MESSAGE = re.compile(r"index out of bounds: ([^\n\"\[]+)")
 
@@ -30,13 +30,12 @@ _MESSAGE = re.compile(r"index out of bounds: ([^\n\"\[]+)")
 class _RejectedIndex:
     """An index check that failed, and the values in the kernel."""
 
-    kernel: KernelText
-    code: Code
+    failing: FailingKernel
     check: IndexCheck
     values: dict[str, int]
 
 
-def index_chain(view: CompiledView, text: str, eager_fails: bool) -> Chain:
+def index_chain(view: CompiledView, text: str) -> Chain:
     """Follow a rejected index to its cause.
 
     Args:
@@ -44,37 +43,31 @@ def index_chain(view: CompiledView, text: str, eager_fails: bool) -> Chain:
     """
     rejected = _find_rejected_index(view, text)
     if rejected is None:
-        why = ("which line rejected the index: the run did not report it",)
-        return Chain(eager_fails=eager_fails, unknown=why)
-    place, launch = view.launch_of(rejected.kernel.name) or (-1, None)
-    passed = view.map_arguments(launch, rejected.code) if launch else {}
-    check, code = rejected.check, rejected.code
-    history = code.history(check.index, check.line)
-    steps = tuple(_step(view, rejected, step, passed) for step in history)
+        why = "which line rejected the index: the run did not report it"
+        return Chain(unknown=(why,))
+    check, failing = rejected.check, rejected.failing
+    history = failing.code.history(check.index, check.line)
+    steps = tuple(_step(view, rejected, step) for step in history)
     bound = check.upper or check.lower
     limit_value = rejected.values.get(bound.replace(" ", ""))
-    limit = view.limit(bound, passed, limit_value)
-    checked_by = find_line_operators(view, rejected.kernel, code, check.line)
-    value = rejected.values.get(check.index)
-    chain = Chain(
-        eager_fails=eager_fails,
-        kernel=rejected.kernel.name,
-        launch=place + 1,
-        launches=len(view.recorded.launches),
-        grid=view.recorded.out_of_bounds.grid if view.recorded.out_of_bounds else (),
-        fused=view.fused(rejected.kernel, launch),
-        code=quote_lines(code, check.line),
+    limit = view.limit(bound, failing.passed, limit_value)
+    checked_by = find_line_operators(view, failing, check.line)
+    value, finding = rejected.values.get(check.index), view.recorded.out_of_bounds
+    chain = replace(
+        failing.chain,
+        grid=finding.grid if finding else (),
+        code=quote_lines(failing.code, check.line),
         index=check.index,
         value=value,
         limit=limit,
         steps=steps,
-        sizes=_sizes(view, steps, passed, limit),
+        sizes=_sizes(view, steps, failing.passed, limit),
         inputs=_inputs(view, steps, limit),
         unknown=("the index value: the run did not report it",) * (value is None),
     )
-    indexed = _indexed(view, rejected, history, passed)
+    indexed = _indexed(view, rejected, history)
     culprits, evidence = find_culprits(view, chain, checked_by)
-    sentences = _describe_index(view, chain, checked_by, indexed)
+    sentences = _describe_index(chain, checked_by, indexed)
     return replace(
         chain,
         culprits=culprits,
@@ -87,56 +80,46 @@ def _find_rejected_index(view: CompiledView, text: str) -> _RejectedIndex | None
     """Return the check that failed: as reported, or the only one with its message."""
     finding = view.recorded.out_of_bounds
     if finding is not None and finding.text and finding.line >= 0:
-        origin = view.recorded.kernel(finding.kernel)
-        origin = origin or KernelText(finding.kernel, "")
-        kernel = replace(origin, text=finding.text)
+        failing = view.locate(finding.kernel, finding.text)
         pairs = (pair.split("=", 1) for pair in finding.values)
         values = {name: int(value) for name, value in pairs}
-        return _find_check(kernel, finding.line, values)
+        return _find_check(failing, finding.line, values)
     if view.kernel_log.refused is not None:
         name, line, values = view.kernel_log.refused
-        found = view.recorded.kernel(name)
-        return _find_check(found, line, values) if found else None
+        return _find_check(view.locate(name), line, values)
     message = _MESSAGE.search(text)
     matching = [
-        _RejectedIndex(kernel, code, check, {})
+        _RejectedIndex(failing, check, {})
         for kernel in view.recorded.kernels
-        for code in [Code(kernel.text)]
-        for check in code.checks()
-        if message and check.text == message[1].strip() and kernel.name in text
+        if message and kernel.name in text
+        for failing in [view.locate(kernel.name)]
+        for check in failing.code.checks()
+        if check.text == message[1].strip()
     ]
     return matching[0] if len(matching) == 1 else None
 
 
 def _find_check(
-    kernel: KernelText, line: int, values: dict[str, int]
+    failing: FailingKernel, line: int, values: dict[str, int]
 ) -> _RejectedIndex | None:
-    code = Code(kernel.text)
-    check = next((c for c in code.checks() if c.line == line), None)
-    return _RejectedIndex(kernel, code, check, values) if check else None
+    check = next((c for c in failing.code.checks() if c.line == line), None)
+    return _RejectedIndex(failing, check, values) if check else None
 
 
-def _step(
-    view: CompiledView,
-    rejected: _RejectedIndex,
-    step: Assignment,
-    passed: dict[str, str],
-) -> Step:
+def _step(view: CompiledView, rejected: _RejectedIndex, step: Assignment) -> Step:
+    passed = rejected.failing.passed
     parameter = next((p for p in step.pointers if p in passed), "")
     return Step(
         code=f"{step.name} = {step.expression}",
         value=rejected.values.get(step.name),
-        operators=find_line_operators(view, rejected.kernel, rejected.code, step.line),
+        operators=find_line_operators(view, rejected.failing, step.line),
         parameter=parameter,
         reads=view.layout(view.read(passed[parameter])) if parameter else None,
     )
 
 
 def _indexed(
-    view: CompiledView,
-    rejected: _RejectedIndex,
-    history: Sequence[Assignment],
-    passed: dict[str, str],
+    view: CompiledView, rejected: _RejectedIndex, history: Sequence[Assignment]
 ) -> Layout | None:
     """Return the tensor that the index is used on, from the lines after the check."""
     names = {rejected.check.index}
@@ -145,8 +128,8 @@ def _indexed(
             copied = COPY.findall(step.expression)
             names |= {variable or lane for variable, lane in copied}
     word = re.compile(rf"\b(?:{'|'.join(map(re.escape, names))})\b")
-    depth = 0
-    for line in rejected.code.lines[rejected.check.line + 1 :]:
+    passed, depth = rejected.failing.passed, 0
+    for line in rejected.failing.code.lines[rejected.check.line + 1 :]:
         depth += line.count("{") - line.count("}")
         if depth < 0:
             break  # the variables are out of scope
@@ -180,7 +163,6 @@ def _inputs(
 
 
 def _describe_index(
-    view: CompiledView,
     chain: Chain,
     checked_by: tuple[Operator, ...],
     indexed: Layout | None,
@@ -190,8 +172,7 @@ def _describe_index(
     limit = chain.limit
     assert limit is not None
     size = limit.code if limit.value is None else str(limit.value)
-    by = checked_by or chain.fused[:1]
-    where = f" in {', '.join(map(str, by))}" if checked_by else ""
+    where = f" in {', '.join(map(str, checked_by))}" if checked_by else ""
     of = f" of {indexed.role} {indexed.name}" if indexed else ""
     bounds = f"Index {value} is out of bounds for size {size}"
     first = f"{bounds}{where}{of}, in kernel {chain.kernel}."
@@ -216,7 +197,7 @@ def find_culprits(
     wrong, whichever operator uses it. The search has cut off all that it could, so
     operators before that value remain only if the failure needs them as well.
     """
-    if chain.eager_fails:
+    if view.eager_fails:
         return checked_by, _given(chain)
     user = checked_by[0] if len(checked_by) == 1 else None
     first = _first_out_of_range(view, chain, user)

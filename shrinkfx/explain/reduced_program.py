@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
@@ -13,8 +13,9 @@ from shrinkfx.check.limits import UNLIMITED, Allowance
 from shrinkfx.check.oracle import CheckClient, make_oracle
 from shrinkfx.errors import BudgetExhausted
 from shrinkfx.failure.classify import classify_ending
-from shrinkfx.failure.signature import Signature, Stage
+from shrinkfx.failure.signature import Signature
 from shrinkfx.failure.verdict import Outcome
+from shrinkfx.findings.decisions import Setting
 from shrinkfx.findings.operators import Operator
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.listing.rewrites import ancestors
@@ -189,12 +190,10 @@ class Variants:
 
     Attributes:
         answers: all outcomes, in order.
-        stopped: for each outcome, whether the failure was in compilation.
     """
 
     reduced: ReducedProgram
     answers: list[Outcome] = field(default_factory=list)
-    stopped: list[bool] = field(default_factory=list)
 
     @with_fields_of(CheckOptions)
     def ask(self, **changes: Any) -> Outcome:  # noqa: ANN401 - its fields
@@ -208,16 +207,13 @@ class Variants:
             raise BudgetExhausted("not enough time left")
         client = reduced.client.with_options(**changes).with_clock_limit(share)
         oracle = make_oracle(client, reduced.target, reduced.rate)
-        verdict = oracle.check(reduced.candidate)
-        signature = verdict.observation.signature
-        self.stopped.append(signature is not None and signature.stage is Stage.COMPILE)
-        self.answers.append(verdict.outcome)
+        self.answers.append(oracle.check(reduced.candidate).outcome)
         return self.answers[-1]
 
-    def with_settings(self, settings: InductorOptions) -> Outcome:
+    def with_settings(self, settings: Iterable[Setting]) -> Outcome:
         """Compile and run it with other settings of Inductor."""
-        inductor = self.reduced.client.options.inductor
-        return self.ask(inductor={**inductor, **settings})
+        inductor = {**self.reduced.client.options.inductor}
+        return self.ask(inductor=inductor | {s.option: s.value for s in settings})
 
     def settings(self, wanted: InductorOptions) -> Settings | None:
         """Return the values of Inductor settings; None if the worker does not know."""

@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from shrinkfx.findings.code import CodeLine
 from shrinkfx.findings.operators import Operator
+from shrinkfx.protocol.compiled_program_view import SizeSymbol as SizeSymbol
 from shrinkfx.protocol.record import Message
 
 
@@ -62,68 +63,6 @@ class Step(Message):
     operators: tuple[Operator, ...] = ()
     parameter: str = ""
     reads: Layout | None = None
-
-
-_UNBOUNDED = ("int_oo", "oo")
-"""The names that torch prints for an unbounded size."""
-
-
-@dataclass(frozen=True)
-class SizeSymbol(Message):
-    """A dynamic size, the input that carries it, and its declared range.
-
-    Attributes:
-        name: of the symbol, such as ``s77``.
-        value: in the failing run; None if not known.
-        least, most: the declared range.
-        input, dim: the input and its dim that carry the symbol.
-        size: the expression of that dim.
-        whole_input: the input of the input program that carries it, in dim
-            ``whole_dim``; '' if that is ``input`` itself, or not known.
-    """
-
-    name: str
-    value: int | None
-    least: str
-    most: str
-    input: str
-    dim: int | None
-    size: str
-    guards: tuple[str, ...] = ()
-    whole_input: str = ""
-    whole_dim: int | None = None
-
-    def __str__(self) -> str:
-        value = "" if self.value is None else f" = {self.value}"
-        carried = self.size if self.size == self.name else f"{self.size}, {self.name}"
-        where = f"dim {self.dim} of {self.input} ({carried}{value})"
-        if self.dim is None:
-            where = f"{self.name}{value}, which is no input size"
-        declared = f", declared range {self._range()}" if self.least else ""
-        original = f"dim {self.whole_dim} of {self.whole_input} in the input program"
-        return where + declared + (f", {original}" if self.whole_input else "")
-
-    @property
-    def declaration(self) -> str:
-        """What the exported program declares, and the size in the failing run."""
-        if self.dim is None or not self.least:
-            return str(self)
-        where = f"dim {self.dim} of {self.input} ({self.name})"
-        value = "" if self.value is None else f", which is {self.value} here"
-        return f"the range {self._range()} for {where}{value}"
-
-    @property
-    def is_out_of_range(self) -> bool:
-        """Whether the size in the failing run is known to break the declaration."""
-        bounds = (self.least, self.most)
-        if self.value is None or not all(bound.isdecimal() for bound in bounds):
-            return False
-        return not int(self.least) <= self.value <= int(self.most)
-
-    def _range(self) -> str:
-        if self.most in _UNBOUNDED:
-            return f"{self.least} or more"
-        return f"{self.least}..{self.most}"
 
 
 @dataclass(frozen=True)

@@ -96,18 +96,19 @@ class BisectorCommand:
         return f"{self.does}: {self.command}"
 
 
-def bisector_commands(
-    left_out: Sequence[SkippedPart], script: str
-) -> list[BisectorCommand]:
-    """Return commands that show failure and success with PyTorch's bisector."""
+def by_hand(found: Decisions, script: str = "repro.py") -> list[BisectorCommand]:
+    """Return commands that show failure and success with PyTorch's bisector.
+
+    There are none for interpreted kernels.
+    """
     return [
         BisectorCommand(
             f"{side} {_left_in(one, most)}",
             f"TORCH_BISECT_BACKEND=inductor TORCH_BISECT_SUBSYSTEM={one.subsystem} "
             f"TORCH_BISECT_MAX={most} python {script}",
         )
-        for one in left_out
-        if one.onwards
+        for one in found.left_out
+        if one.onwards and not found.interpreted
         for side, most in (("fails", one.number), ("passes", one.number - 1))
     ]
 
@@ -262,11 +263,6 @@ def mark_only_shows(
     if (switching := decisions.switching) is not None:
         switching = replace(switching, only_shows=is_users)
     return replace(decisions, left_out=tuple(left_out), switching=switching)
-
-
-def by_hand(found: Decisions, script: str = "repro.py") -> list[BisectorCommand]:
-    """Return commands that show failure and success; none for interpreted kernels."""
-    return [] if found.interpreted else bisector_commands(found.left_out, script)
 
 
 def _of_switching(found: OptionSearch, failure: Signature) -> Iterator[str]:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import ClassVar
 
-from shrinkfx.protocol.files import KernelAlone
 from shrinkfx.protocol.record import Message
 
 
@@ -44,36 +43,6 @@ class Row(Message):
 
 
 @dataclass(frozen=True)
-class Value(Message):
-    """An argument of a kernel, as the intermediate value printer reports it.
-
-    Attributes:
-        argument: the name in Inductor's wrapper: ``arg0_1``, or ``buf2``.
-        minimum, maximum, mean: as printed, or ''.
-        number: the value of an argument that is no tensor; the other fields are then
-            empty.
-    """
-
-    kernel: str
-    argument: str
-    dtype: str = ""
-    shape: tuple[int, ...] = ()
-    elements: int = 0
-    minimum: str = ""
-    maximum: str = ""
-    mean: str = ""
-    number: str = ""
-
-    def __str__(self) -> str:
-        if self.number:
-            return f"{self.kernel} receives {self.argument}: {self.number}"
-        text = f"{self.kernel} receives {self.argument}: {self.dtype}{[*self.shape]}"
-        if self.minimum:
-            text += f", from {self.minimum} to {self.maximum}, mean {self.mean}"
-        return text
-
-
-@dataclass(frozen=True)
 class LeftFile(Message):
     """A file that was written for further analysis.
 
@@ -93,14 +62,11 @@ class Guide(Message):
 
     Attributes:
         last_launch: the last kernel that was launched before the failure, or ''.
-        values: the arguments of the failing kernel and of the kernels that feed it.
         files: the files that were written, if requested.
         left_out: files that were not written or not found, and why.
     """
 
     rows: tuple[Row, ...] = ()
     last_launch: str = ""
-    values: tuple[Value, ...] = ()
-    kernel_alone: KernelAlone | None = None
     files: tuple[LeftFile, ...] = ()
     left_out: tuple[str, ...] = ()

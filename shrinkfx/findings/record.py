@@ -171,8 +171,6 @@ def _guide(guide: Guide) -> Iterator[str]:
         if names:
             why = f" ({_why(rows)})" if outcome is Outcome.NOT_ASKED else ""
             yield f"flags:    {outcome}: {', '.join(names)}{why}"
-    if guide.kernel_alone is not None:
-        yield f"kernel:   {short_kernels(str(guide.kernel_alone))}"
     if guide.files:
         yield f"files:    {len(guide.files)} in explain/"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from shrinkfx.protocol.record import Reported
+from shrinkfx.protocol.record import Message, Reported
 
 
 @dataclass(frozen=True)
@@ -34,31 +34,61 @@ class GivenInput(Reported):
 
 
 @dataclass(frozen=True)
-class Carrier(Reported):
-    """A dim of an input that carries a symbol, and the size that is declared there."""
-
-    input: str
-    dim: int
-    size: str
-
-
-@dataclass(frozen=True)
-class Symbol(Reported):
-    """A dynamic size.
+class SizeSymbol(Message):
+    """A dynamic size, the input that carries it, and its declared range.
 
     Attributes:
-        least: the lower bound that the program declares, or ''; ``most`` is the upper
-            bound.
-        value: the value in the failing run; None if it depends on data.
-        guards: the program's conditions on this symbol.
+        name: of the symbol, such as ``s77``.
+        value: in the failing run; None if not known.
+        least, most: the declared range.
+        input, dim: the input and its dim that carry the symbol.
+        size: the expression of that dim.
+        whole_input: the input of the input program that carries it, in dim
+            ``whole_dim``; '' if that is ``input`` itself, or not known.
     """
 
     name: str
+    value: int | None
     least: str
     most: str
-    value: int | None
-    carriers: tuple[Carrier, ...] = ()
+    input: str
+    dim: int | None
+    size: str
     guards: tuple[str, ...] = ()
+    whole_input: str = ""
+    whole_dim: int | None = None
+
+    def __str__(self) -> str:
+        value = "" if self.value is None else f" = {self.value}"
+        carried = self.size if self.size == self.name else f"{self.size}, {self.name}"
+        where = f"dim {self.dim} of {self.input} ({carried}{value})"
+        if self.dim is None:
+            where = f"{self.name}{value}, which is no input size"
+        declared = f", declared range {self._range()}" if self.least else ""
+        original = f"dim {self.whole_dim} of {self.whole_input} in the input program"
+        return where + declared + (f", {original}" if self.whole_input else "")
+
+    @property
+    def declaration(self) -> str:
+        """What the exported program declares, and the size in the failing run."""
+        if self.dim is None or not self.least:
+            return str(self)
+        where = f"dim {self.dim} of {self.input} ({self.name})"
+        value = "" if self.value is None else f", which is {self.value} here"
+        return f"the range {self._range()} for {where}{value}"
+
+    @property
+    def is_out_of_range(self) -> bool:
+        """Whether the size in the failing run is known to break the declaration."""
+        bounds = (self.least, self.most)
+        if self.value is None or not all(bound.isdecimal() for bound in bounds):
+            return False
+        return not int(self.least) <= self.value <= int(self.most)
+
+    def _range(self) -> str:
+        if self.most in ("int_oo", "oo"):  # as torch prints an unbounded size
+            return f"{self.least} or more"
+        return f"{self.least}..{self.most}"
 
 
 @dataclass(frozen=True)
@@ -183,7 +213,7 @@ class Anatomy(Reported):
     """
 
     inputs: tuple[GivenInput, ...] = ()
-    symbols: tuple[Symbol, ...] = ()
+    symbols: tuple[SizeSymbol, ...] = ()
     kernels: tuple[KernelText, ...] = ()
     launches: tuple[KernelLaunch, ...] = ()
     buffers: tuple[MadeBuffer, ...] = ()

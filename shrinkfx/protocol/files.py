@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import ClassVar
 
 from shrinkfx.protocol.choices import Subsystem
-from shrinkfx.protocol.record import Message, Reported
+from shrinkfx.protocol.record import Message
 
 
 @dataclass(frozen=True)
@@ -29,7 +27,6 @@ class Excerpt(Message):
         function: the function that contains the line, or ''.
     """
 
-    file: str
     first: int
     line: int
     lines: tuple[str, ...]
@@ -105,35 +102,3 @@ class ArtifactFile(StrEnum):
     """The log of ``TORCH_LOGS=+inductor,output_code``."""
     TRACE = "trace"
     """The folder of ``TORCH_TRACE``."""
-    INPUTS = "inputs"
-    """The arguments of a kernel, saved before its launch."""
-    ORIGINAL = "original"
-    """The kernels of the input program."""
-    KERNEL = "kernel.py"
-    """A standalone Triton kernel."""
-    KERNEL_DATA = "kernel_inputs.pt"
-    """The arguments of that kernel, if they are too long for text."""
-    KERNEL_RUN = "kernel.json"
-    """A ``KernelAlone``: the outcome of running that kernel."""
-
-
-@dataclass(frozen=True)
-class KernelAlone(Reported):
-    """The outcome of running ``kernel.py``, which a child writes.
-
-    Attributes:
-        command: the command that ran it.
-        alike: it fails as in the program; None if it was not run.
-        output: the line that shows the failure, or the reason why there is none.
-    """
-
-    OLD_NAMES: ClassVar[Mapping[str, str]] = {"said": "output"}
-
-    kernel: str
-    command: str
-    alike: bool | None = None
-    output: str = ""
-
-    def __str__(self) -> str:
-        how = {True: "fails alike", False: "behaves differently", None: "was not run"}
-        return f"kernel.py: {self.kernel} alone {how[self.alike]}: {self.output}"

@@ -52,12 +52,11 @@ class Computed(Message):
             an input.
         launch: the position among the launches, from 1; 0 if there is none.
         value: the name of the buffer, or ``result 0``.
-        node: the node in the graph that Inductor lowers.
         operators: the program's nodes between the kernel's inputs and this value.
         calls: the targets in Inductor's graph for these nodes, after decompositions and
             passes.
-        sources: the values that it was computed from.
-        wrong_sources: those of them that differ from eager's run of the whole program.
+        wrong_sources: the values that it was computed from and that differ from eager's
+            run of the whole program.
         random_sources: those that depend on random numbers, which eager draws
             differently.
         wrong: the difference; None if the value is right, or if ``unknown`` is set.
@@ -67,10 +66,8 @@ class Computed(Message):
     kernel: str
     launch: int
     value: str
-    node: str
     operators: tuple[str, ...]
     calls: tuple[str, ...]
-    sources: tuple[str, ...] = ()
     wrong_sources: tuple[str, ...] = ()
     random_sources: tuple[str, ...] = ()
     wrong: Wrong | None = None

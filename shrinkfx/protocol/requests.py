@@ -184,7 +184,6 @@ class CheckOptions(ComparisonOptions, Message):
         environment: variables of the child; an empty value removes the variable.
         leave: a folder for the files that a reader of the generated code needs, or
             None.
-        kernels: the kernels whose arguments are saved there as well.
         data: a file with the values that the printed program refers to only by key;
             None if it has none.
         mismatches: the permitted fake-kernel mismatches (``FakeMismatch.about``). A
@@ -224,7 +223,6 @@ class CheckOptions(ComparisonOptions, Message):
     leave_out: LeaveOut | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
     leave: str | None = None
-    kernels: tuple[str, ...] = ()
     data: str | None = None
     mismatches: tuple[str, ...] = ()
     bounded: tuple[str, ...] = ()

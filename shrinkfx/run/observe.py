@@ -82,6 +82,7 @@ from shrinkfx.protocol.choices import (
 )
 from shrinkfx.protocol.files import Traces
 from shrinkfx.protocol.operators import FakeMismatch, Misbehavior, OperatorFinding
+from shrinkfx.protocol.record import read_older
 from shrinkfx.protocol.requests import CheckOptions, Describe, Examine, SaveCandidate
 from shrinkfx.report.caveats import OtherCauses, format_finding, merge_mismatch_lines
 from shrinkfx.report.record import ProgramSize
@@ -658,7 +659,7 @@ def _from_json(context: RunContext, known: Mapping[str, Any]) -> Subject:
     builds = dict(known["builds"])
     builds["fallbacks"] = Counter(builds["fallbacks"])
     limits = context.limits(known["timeout_s"])
-    options = CheckOptions.from_json(known["options"])
+    options = read_older(CheckOptions, known["options"])
     client = CheckClient(context.worker, limits, options, meter, Builds(**builds))
     client, described = describe_program(context, client)
     causes = OtherCauses(

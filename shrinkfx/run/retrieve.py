@@ -22,6 +22,7 @@ from shrinkfx.options.options import Options
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.skeleton import Skeleton
 from shrinkfx.protocol.choices import CandidateForm, Guard
+from shrinkfx.protocol.record import read_older
 from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.report.record import ProgramSize
 from shrinkfx.report.repro_files import VerifiedRepro
@@ -87,7 +88,7 @@ def retrieve(tested: TestedCandidate, folder: Path, listener: Listener) -> Retri
     query, options, settings = tested.query, tested.options, tested.baseline
     out = folder / f"{_FOLDER}{query.digest[:DIGITS]}"
     context = RunContext(options, out, listener, written=(folder,))
-    checked = CheckOptions.from_json(settings["options"])
+    checked = read_older(CheckOptions, settings["options"])
     guarded = checked.guard_pages is not Guard.OFF
     kind = GUARDED_WORKER if guarded else WORKER
     with (

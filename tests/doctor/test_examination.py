@@ -82,13 +82,6 @@ def test_torch_and_the_modules_of_a_report_may_be_missing(
     assert page.detail == "not installed: igraph, jinja2"
 
 
-def test_absent_tlparse_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(probes, "find_tlparse", lambda: None)
-    (row,) = probes.probe_tlparse()
-    assert row.status is Status.MISSING
-    assert "pip install tlparse" in row.remedy
-
-
 @pytest.mark.processes
 def test_tool_that_does_not_end_is_killed_with_its_descendants(
     monkeypatch: pytest.MonkeyPatch,
@@ -96,12 +89,15 @@ def test_tool_that_does_not_end_is_killed_with_its_descendants(
     marked: Callable[[], list[int]],
     survivors: Callable[[], list[str]],
 ) -> None:
-    tool = tmp_path / "tlparse"
+    tool = tmp_path / "tool"
     tool.write_text("#!/bin/sh\nsleep 600 &\nsleep 600\n")
     tool.chmod(0o755)
-    monkeypatch.setattr(probes, "find_tlparse", lambda: str(tool))
     monkeypatch.setattr(probes, "TOOL_S", 0.5)
-    (row,) = Trial(parts.TLPARSE, probes.probe_tlparse).rows(())
+
+    def probe() -> list[Row]:
+        return [parts.COMPILER.works(probes._output_of([str(tool)]))]
+
+    (row,) = Trial(parts.COMPILER, probe).rows(())
     assert row.status is Status.BROKEN
     assert row.detail == "it did not end within 0.5 s"
     assert survivors() == []

@@ -9,12 +9,16 @@ from typing import Any
 
 import pytest
 
-from shrinkfx.explain.chain import access_chain, assertion_chain, refusal_chain
-from shrinkfx.explain.compiled_view import CompiledView, KernelLog, find_line_operators
-from shrinkfx.explain.index import index_chain
+from shrinkfx.explain.chain import follow_failure
+from shrinkfx.explain.compiled_view import (
+    CompiledView,
+    FailingKernel,
+    KernelLog,
+    find_line_operators,
+)
 from shrinkfx.failure.readers.generated import Code
 from shrinkfx.failure.readers.memory import MemoryReport
-from shrinkfx.failure.signature import Kind, Signature, Stage
+from shrinkfx.failure.signature import MEMORY_FAULT, Kind, Signature, Stage
 from shrinkfx.findings.chain import Chain
 from shrinkfx.findings.record import Explanation, explanation_lines
 from shrinkfx.program.candidate import Candidate, Outputs
@@ -46,6 +50,24 @@ def cut_to(program: Skeleton, *left: str) -> Candidate:
     return Candidate(program, frozenset(left), {}, Outputs.SINKS)
 
 
+def index_chain(known: CompiledView, said: str) -> Chain:
+    return follow_failure(known, FAILURE, said)
+
+
+def access_chain(known: CompiledView, report: MemoryReport | None = None) -> Chain:
+    crash = Signature(Kind.CRASH, Stage.RUN, MEMORY_FAULT)
+    return follow_failure(known, crash, "", report)
+
+
+def assertion_chain(known: CompiledView, message: str) -> Chain:
+    failure = Signature(Kind.ASSERT, Stage.RUN, "no index", message)
+    return follow_failure(known, failure, "")
+
+
+def refusal_chain(known: CompiledView, said: str) -> Chain:
+    return follow_failure(known, Signature(Kind.CHECK_INPUTS, Stage.RUN), said)
+
+
 def culprit_names(chain: Chain) -> list[str]:
     return [operator.operator for operator in chain.culprits]
 
@@ -58,7 +80,7 @@ def at_fault(chain: Chain) -> str:
 @pytest.mark.parametrize("case", ["pos", "bag"], ids=["C++", "Triton"])
 def test_line_numbers_count_from_kernel_head(case: str) -> None:
     known, said = recorded(case)
-    chain = index_chain(known, said, False)
+    chain = index_chain(known, said)
     kernel = known.recorded.kernel(chain.kernel)
     assert kernel is not None
     lines = kernel.text.split("\n")
@@ -73,7 +95,7 @@ def test_earlier_kernel_is_culprit_of_wrong_index() -> None:
     known, said = recorded("pos")
     left = cut_to(known.skeleton, "cumsum", "add", "embedding")
     known = replace(known, candidate=left)
-    chain = index_chain(known, said, False)
+    chain = index_chain(known, said)
     assert culprit_names(chain) == ["aten.cumsum.default"]
     assert (chain.value, chain.limit and chain.limit.value) == (10, 10)
     assert (chain.launch, chain.launches) == (2, 2)
@@ -88,7 +110,7 @@ def test_earlier_kernel_is_culprit_of_wrong_index() -> None:
 
 def test_operators_before_a_wrong_value_are_possible_culprits() -> None:
     known, said = recorded("pos")
-    chain = index_chain(known, said, False)
+    chain = index_chain(known, said)
     before = ["aten.ne.Scalar", "aten._to_copy.default"]
     assert culprit_names(chain) == [*before, "aten.cumsum.default"]
     assert chain.cause[-1].endswith("or one of its inputs is wrong.")
@@ -108,7 +130,8 @@ def test_line_belongs_only_to_the_operator_it_was_generated_for() -> None:
         LineOrigin("", lines[5].strip(), ("embedding",)),
     )
     kernel = KernelText("cpp_fused_0", "\n".join(lines), origins)
-    found = [find_line_operators(known, kernel, Code(kernel.text), n) for n in range(6)]
+    failing = FailingKernel(kernel, Code(kernel.text), None, {}, Chain())
+    found = [find_line_operators(known, failing, n) for n in range(6)]
     names = [[operator.name for operator in operators] for operators in found]
     assert names == [[], ["ne"], ["add"], [], [], ["embedding"]]
 
@@ -118,7 +141,7 @@ def test_operator_before_a_cut_is_not_a_culprit() -> None:
     left = (name for name in known.left if name != "_to_copy")
     apart = replace(known, candidate=cut_to(known.skeleton, *left))
     assert "ne" in apart.left
-    chain = index_chain(apart, said, False)
+    chain = index_chain(apart, said)
     assert culprit_names(chain) == ["aten.cumsum.default"]
     assert chain.cause[-1].endswith(": aten.cumsum.default is wrong.")
 
@@ -134,13 +157,13 @@ def test_replaced_operator_appears_under_its_new_target() -> None:
     # A value that was cut off was made by what was there.
     given = replace(known.recorded.inputs[0], name="_to_copy")
     assert known.layout_of(given) == replaced.layout_of(given)
-    chain = index_chain(replaced, said, False)
+    chain = index_chain(replaced, said)
     assert now in chain.culprits
 
 
 def test_index_computed_from_loop_positions_blames_the_lowering() -> None:
     known, said = recorded("roll")
-    chain = index_chain(known, said, False)
+    chain = index_chain(known, said)
     assert culprit_names(chain) == ["aten.roll.default"]
     assert (chain.value, chain.limit and chain.limit.value) == (12, 12)
     assert "`9L + x1`" in chain.cause[-1]
@@ -165,14 +188,14 @@ def test_constant_index_may_belong_to_a_fused_operator(
     (kernel,) = known.recorded.kernels
     kernel = replace(kernel, text=kernel.text.replace("9L + x1", formula))
     known = replace(known, recorded=replace(known.recorded, kernels=(kernel,)))
-    chain = index_chain(known, said, False)
+    chain = index_chain(known, said)
     assert culprit_names(chain) == named
     assert ("a constant at these sizes" in chain.cause[-1]) == (formula == "9L")
 
 
 def test_size_is_traced_to_its_input_dim() -> None:
     known, said = recorded("emb")
-    chain = index_chain(known, said, True)
+    chain = index_chain(replace(known, eager_fails=True), said)
     assert chain.limit is not None
     (symbol,) = chain.limit.symbols
     assert (symbol.input, symbol.dim, symbol.value) == ("x", 0, 3)
@@ -200,7 +223,8 @@ def test_size_of_cut_value_is_traced_to_the_input_program() -> None:
     cut = replace(nodes[3], role=Role.OPERATOR, operands=("tokens",))
     nodes[3:4] = [whole, cut]
     skeleton = Skeleton(nodes, known.skeleton.outputs)
-    chain = index_chain(with_skeleton(known, skeleton), said, True)
+    known = replace(known, eager_fails=True)
+    chain = index_chain(with_skeleton(known, skeleton), said)
     assert chain.limit is not None
     (symbol,) = chain.limit.symbols
     assert (symbol.input, symbol.dim) == ("x", 0)
@@ -210,7 +234,7 @@ def test_size_of_cut_value_is_traced_to_the_input_program() -> None:
 
 def test_index_in_a_lane_of_a_masked_vector_is_found() -> None:
     known, said = recorded("vec")
-    chain = index_chain(known, said, True)
+    chain = index_chain(replace(known, eager_fails=True), said)
     assert (chain.value, chain.limit and chain.limit.value) == (29, 14)
     assert culprit_names(chain) == ["aten.index.Tensor"]
     assert "of input x" in chain.cause[0]
@@ -219,7 +243,7 @@ def test_index_in_a_lane_of_a_masked_vector_is_found() -> None:
 
 def test_index_that_eager_rejects_too_is_traced_to_an_input() -> None:
     known, said = recorded("bag")
-    chain = index_chain(known, said, True)
+    chain = index_chain(replace(known, eager_fails=True), said)
     assert (chain.value, chain.limit and chain.limit.value) == (40, 40)
     assert chain.eager_fails
     assert "The index comes from value" in chain.cause[-1]
@@ -233,9 +257,9 @@ def test_value_within_eager_range_does_not_single_out_a_culprit() -> None:
     known, said = recorded("pos")
     anywhere = tuple(EagerRange(r.node, -99, 99) for r in known.recorded.eager)
     known = replace(known, recorded=replace(known.recorded, eager=anywhere))
-    assert culprit_names(index_chain(known, said, False)) != ["aten.cumsum.default"]
+    assert culprit_names(index_chain(known, said)) != ["aten.cumsum.default"]
     unknown = replace(known, recorded=replace(known.recorded, eager=()))
-    chain = index_chain(unknown, said, False)
+    chain = index_chain(unknown, said)
     assert set(culprit_names(chain)) >= {
         "aten.cumsum.default",
         "aten.embedding.default",
@@ -248,11 +272,11 @@ def test_ambiguous_line_is_not_guessed() -> None:
     kernel = known.recorded.kernels[0].name
     known = replace(known, kernel_log=KernelLog())
     once = f"index out of bounds: 0 <= tmp9 < ks0\nException raised from {kernel}"
-    chain = index_chain(known, once, False)
+    chain = index_chain(known, once)
     assert "(tmp9 < ks0)" in at_fault(chain)
     assert chain.unknown == ("the index value: the run did not report it",)
     assert chain.cause[0].startswith("Index tmp9 is out of bounds for size ks0")
-    none = index_chain(known, "index out of bounds: 0 <= tmp4 < 7L", False)
+    none = index_chain(known, "index out of bounds: 0 <= tmp4 < 7L")
     assert none.unknown
     assert not none.cause
 
@@ -275,12 +299,12 @@ def test_out_of_bounds_access_names_index_and_element_count(
         known.recorded.out_of_bounds, offset=offset, elements=elements, lanes=lanes
     )
     known = replace(known, recorded=replace(known.recorded, out_of_bounds=stray))
-    assert any(said in text for text in access_chain(known, None, False).cause)
+    assert any(said in text for text in access_chain(known).cause)
 
 
 def test_access_reports_the_shape_that_the_kernel_was_given() -> None:
     known, _ = recorded("hashf")
-    chain = access_chain(known, None, False)
+    chain = access_chain(known)
     assert "it has only 12 elements (12 lanes of" in chain.cause[0]
     assert chain.access is not None
     assert (chain.access.offset, chain.access.elements) == (12, 12)
@@ -292,7 +316,7 @@ def test_access_reports_the_shape_that_the_kernel_was_given() -> None:
 
 def test_element_of_a_crash_is_counted_in_the_buffer_written_in_place() -> None:
     known, _ = recorded("inplace")
-    chain = access_chain(known, None, False)
+    chain = access_chain(known)
     assert (
         "element 512 of in_out_ptr0, which is declared to have 2048 elements: buffer "
         "buf1 float32[4, 8, 64], computed by planted.keep_loudest" in chain.cause[0]
@@ -302,7 +326,7 @@ def test_element_of_a_crash_is_counted_in_the_buffer_written_in_place() -> None:
 
 def test_user_kernel_belongs_to_its_custom_operator() -> None:
     known, _ = recorded("clip")
-    chain = access_chain(known, None, False)
+    chain = access_chain(known)
     assert culprit_names(chain) == ["planted.softclip.default"]
     assert chain.fused == chain.culprits
     assert at_fault(chain).startswith("tl.store(target + place, clip(")
@@ -315,7 +339,7 @@ def test_generated_benchmark_argument_is_described_as_generated() -> None:
     assert known.recorded.out_of_bounds is not None
     stray = replace(known.recorded.out_of_bounds, made_up=True, shape=(1, 2, 3))
     anatomy = replace(known.recorded, out_of_bounds=stray)
-    (said,) = access_chain(replace(known, recorded=anatomy), None, False).cause
+    (said,) = access_chain(replace(known, recorded=anatomy)).cause
     assert said.startswith("When AOTInductor benchmarks kernels with generated")
     assert "source was generated for " in said
     assert "computed by aten.mul.Tensor" in said
@@ -323,7 +347,7 @@ def test_generated_benchmark_argument_is_described_as_generated() -> None:
 
 def test_operator_whose_kernel_is_out_of_bounds_is_culprit() -> None:
     known, _ = recorded("three")
-    chain = access_chain(known, None, False)
+    chain = access_chain(known)
     assert culprit_names(chain) == ["three.stray.default"]
     assert (chain.launch, chain.launches) == (6, 10)
     assert chain.access is not None
@@ -335,14 +359,14 @@ def test_operator_whose_kernel_is_out_of_bounds_is_culprit() -> None:
 
 def test_view_and_its_reader_are_both_culprits() -> None:
     known, _ = recorded("strided")
-    chain = access_chain(known, None, False)
+    chain = access_chain(known)
     assert culprit_names(chain) == ["aten.as_strided.default", "aten.mean.dim"]
 
 
 def test_assertion_outside_kernels_has_no_culprit() -> None:
     known, _ = recorded("copy")
     done = KernelLog.read("launch cpp_fused_abs_copysign_sub_0 a=0x10\ndone x\n")
-    chain = assertion_chain(replace(known, kernel_log=done), "no", False)
+    chain = assertion_chain(replace(known, kernel_log=done), "no")
     assert not chain.culprits
     assert chain.unknown == ("which kernel: no kernel contains the assertion",)
 
@@ -351,7 +375,7 @@ def test_kernel_assertion_is_traced_to_its_line() -> None:
     known, _ = recorded("copy")
     running = KernelLog.read("launch cpp_fused_abs_copysign_sub_0 in_ptr0=0x10\n")
     known = replace(known, kernel_log=running)
-    chain = assertion_chain(known, "volatile float", False)
+    chain = assertion_chain(known, "volatile float")
     assert chain.code == ()  # one of two lines: that of the loop, or of its tail
     assert culprit_names(chain) == ["aten.copysign.Tensor"]
     assert (chain.launch, chain.launches) == (1, 1)
@@ -359,9 +383,9 @@ def test_kernel_assertion_is_traced_to_its_line() -> None:
         "Code for aten.copysign.Tensor (own2.py:23) in kernel "
         "cpp_fused_abs_copysign_sub_0 fails an assertion: volatile float.",
     )
-    once = assertion_chain(known, "inductor_cpu_throw_if_integer_div_error(", False)
+    once = assertion_chain(known, "inductor_cpu_throw_if_integer_div_error(")
     assert at_fault(once).startswith("inductor_cpu_throw_if_integer_div_error(")
-    chain = assertion_chain(known, "what no line says", False)
+    chain = assertion_chain(known, "what no line says")
     assert (chain.code, chain.culprits) == ((), chain.fused)
     assert len(chain.fused) > 1
 
@@ -369,7 +393,7 @@ def test_kernel_assertion_is_traced_to_its_line() -> None:
 def test_crash_outside_kernels_names_the_last_launch() -> None:
     known, _ = recorded("copy")
     done = KernelLog.read("launch k a=0x10\ndone k\n")
-    chain = access_chain(replace(known, kernel_log=done), None, False)
+    chain = access_chain(replace(known, kernel_log=done))
     assert "the crash is outside the generated kernels, after k" in chain.unknown[0]
     assert not chain.cause
 
@@ -377,7 +401,7 @@ def test_crash_outside_kernels_names_the_last_launch() -> None:
 def test_kernel_is_not_guessed_if_the_launch_log_was_cut() -> None:
     known, _ = recorded("copy")
     many = KernelLog.read("launch k a=0x10\ndone k\ncut\nfault 0x8 k 3\n")
-    chain = access_chain(replace(known, kernel_log=many), None, False)
+    chain = access_chain(replace(known, kernel_log=many))
     assert chain.unknown == (
         "which kernel: the program has too many launches to trace",
     )
@@ -386,20 +410,20 @@ def test_kernel_is_not_guessed_if_the_launch_log_was_cut() -> None:
 
 def test_misaligned_memory_blames_the_operator_that_made_it() -> None:
     known, _ = recorded("misal")
-    chain = access_chain(known, None, False)
+    chain = access_chain(known)
     assert culprit_names(chain) == ["planted.drop_first.default"]
 
 
 def test_user_kernel_assertion_is_quoted() -> None:
     known, _ = recorded("quant")
-    chain = access_chain(known, None, False)
+    chain = access_chain(known)
     assert culprit_names(chain) == ["planted.quantise.default"]
     assert chain.cause[0].endswith("default (own3.py:8): scale must be positive.")
 
 
 def test_crash_in_a_kernel_reports_address_and_operators() -> None:
     known, _ = recorded("copy")
-    chain = access_chain(known, None, False)
+    chain = access_chain(known)
     assert chain.access is not None
     assert chain.access.argument is None
     assert "address 0x8, which is not near any argument" in chain.cause[0]
@@ -409,7 +433,7 @@ def test_crash_in_a_kernel_reports_address_and_operators() -> None:
 
 def test_line_in_a_branch_belongs_to_the_branch_operator() -> None:
     known, _ = recorded("cond")
-    chain = access_chain(known, None, False)
+    chain = access_chain(known)
     assert [o.name for o in chain.culprits] == ["true_graph_0.expm1"]
     assert chain.fused == chain.culprits
     assert "Code for aten.expm1.default (make.py:27, needle)" in chain.cause[0]
@@ -421,7 +445,7 @@ def test_line_in_a_branch_belongs_to_the_branch_operator() -> None:
     ]
     alike[-1:-1] = [replace(nodes[-2], operands=("false_graph_0.expm1",))]
     skeleton = Skeleton(alike, known.skeleton.outputs)
-    chain = access_chain(with_skeleton(known, skeleton), None, False)
+    chain = access_chain(with_skeleton(known, skeleton))
     assert culprit_names(chain) == ["cond"]
 
 
@@ -432,7 +456,7 @@ def test_line_named_by_the_sanitizer_is_quoted() -> None:
     line = next(n for n, text in enumerate(lines) if "volatile float" in text)
     number = kernel.first_line + line
     report = MemoryReport("SEGV", "read", 4, kernel.name, number, "")
-    chain = access_chain(known, report, False)
+    chain = access_chain(known, report)
     assert "volatile float" in at_fault(chain)
     assert culprit_names(chain) == ["aten.copysign.Tensor"]
 
@@ -443,19 +467,19 @@ def test_line_executing_at_the_crash_is_quoted() -> None:
     lines = kernel.text.split("\n")
     line = next(n for n, text in enumerate(lines) if "volatile float" in text)
     known = replace(known, kernel_log=replace(known.kernel_log, at=(kernel.name, line)))
-    chain = access_chain(known, None, False)
+    chain = access_chain(known)
     assert "volatile float" in at_fault(chain)
     assert culprit_names(chain) == ["aten.copysign.Tensor"]
     # A thread that has done nothing in this kernel tells of another one.
     known = replace(
         known, kernel_log=replace(known.kernel_log, at=("cpp_fused_other_3", line))
     )
-    assert access_chain(known, None, False).unknown
+    assert access_chain(known).unknown
 
 
 def test_rejected_input_is_traced_to_its_declared_range() -> None:
     known, said = recorded("length")
-    chain = refusal_chain(known, said, False)
+    chain = refusal_chain(known, said)
     assert chain.refusal is not None
     assert (chain.refusal.dim, chain.refusal.actual) == (1, "20")
     assert "the range 2..16 for dim 1 of x (s27), which is 20 here" in chain.cause[1]
@@ -481,7 +505,7 @@ def test_guard_that_rejects_an_input_is_quoted_without_its_line(
     (symbol,) = known.recorded.symbols
     guarded = replace(symbol, guards=guards)
     known = replace(known, recorded=replace(known.recorded, symbols=(guarded,)))
-    chain = refusal_chain(known, text, False)
+    chain = refusal_chain(known, text)
     assert chain.cause[2].startswith(said)
     assert "without their lines" in chain.unknown[0]
 
@@ -489,7 +513,7 @@ def test_guard_that_rejects_an_input_is_quoted_without_its_line(
 def test_guards_are_unknown_for_a_reexported_program() -> None:
     known, text = recorded("length")
     anew = replace(known.recorded, guards_unknown="it was exported anew")
-    chain = refusal_chain(replace(known, recorded=anew), text, False)
+    chain = refusal_chain(replace(known, recorded=anew), text)
     assert len(chain.cause) == 2
     assert chain.unknown[0].endswith("if one does: it was exported anew")
 
@@ -525,7 +549,7 @@ def test_input_rejection_message_is_parsed(
     symbols: list[str],
 ) -> None:
     known, _ = recorded("emb")
-    refusal = refusal_chain(known, f"Error: {said}\n", False).refusal
+    refusal = refusal_chain(known, f"Error: {said}\n").refusal
     assert refusal is not None
     assert refusal.input is not None
     assert (refusal.input.name, refusal.dim) == (name, dim)
@@ -535,7 +559,7 @@ def test_input_rejection_message_is_parsed(
 
 def test_rejection_without_an_input_name_is_unknown() -> None:
     known, _ = recorded("emb")
-    chain = refusal_chain(known, "expected size 4==5, stride 1==1 at dim=0", False)
+    chain = refusal_chain(known, "expected size 4==5, stride 1==1 at dim=0")
     assert chain.refusal is None
     assert chain.unknown
 
@@ -545,7 +569,7 @@ def test_chain_round_trips_through_json(path: Path) -> None:
     known, said = recorded(path.stem)
     follow = index_chain if "out of bounds: 0" in said else None
     follow = follow or (refusal_chain if "input_handles" in said else None)
-    chain = follow(known, said, False) if follow else access_chain(known, None, False)
+    chain = follow(known, said) if follow else access_chain(known)
     told = Explanation(chain=chain)
     assert Explanation.from_line(told.to_line()) == told
     assert len(chain.cause) <= 3

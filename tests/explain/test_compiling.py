@@ -174,7 +174,7 @@ def test_compile_error_line_is_shown_with_its_context() -> None:
     complaint = parse_gcc_error(error.message)
     assert complaint
     lines = ("{", "    a();", "    b();", *complaint.code, "    c();", "}", "")
-    excerpt = Excerpt("x.kernel.cpp", 638, 641, lines)
+    excerpt = Excerpt(638, 641, lines)
     launches = Launch("cpp_0", ("relu",)), Launch(KERNEL, ("tanh", "cos"))
     found = explain(Traces(launches, excerpt=excerpt), raised(error))
     assert [operator.name for operator in found.culprits] == ["tanh", "cos"]

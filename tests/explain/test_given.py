@@ -23,9 +23,7 @@ from shrinkfx.testing.listings import listed, listing
 PROGRAM = whole(chain("x", "relu", "tanh", "cos", "sin"))
 REFUSED = Signature(Kind.EXCEPTION, Stage.RUN, "RuntimeError: refused")
 WRONG = Wrong(wrong=6, of=6, first=(0,), got="10", expected="9", largest=1.0)
-ERRS = Computed(
-    "cpp_0", 1, "buf0", "tanh", ("tanh",), ("aten.tanh.default",), wrong=WRONG
-)
+ERRS = Computed("cpp_0", 1, "buf0", ("tanh",), ("aten.tanh.default",), wrong=WRONG)
 WRONG_BEFORE = KernelValues(("cpp_0",), (ERRS,), graph_agrees=True)
 
 RAISES = Ending("exit", stage="run", answer=Raised("RuntimeError", "refused"))

@@ -9,7 +9,7 @@ import pytest
 from support.doubles import FakeServer, Minutes
 
 from shrinkfx.check.oracle import CheckClient, Limits
-from shrinkfx.explain import artifacts
+from shrinkfx.explain import guide
 from shrinkfx.explain.guide import run_guide
 from shrinkfx.explain.reduced_program import ReducedProgram
 from shrinkfx.failure.signature import MEMORY_FAULT, Kind, Signature, Stage
@@ -17,7 +17,7 @@ from shrinkfx.findings.guide import Guide, Outcome
 from shrinkfx.findings.record import Explanation
 from shrinkfx.protocol.answers import Checked, Ending, Raised, Ready
 from shrinkfx.protocol.choices import Backend
-from shrinkfx.protocol.files import ArtifactFile, KernelAlone, Launch, Traces
+from shrinkfx.protocol.files import ArtifactFile
 from shrinkfx.protocol.requests import CheckOptions, Request
 from shrinkfx.testing import chain, whole
 
@@ -29,28 +29,7 @@ REFUSED = "input_handles[0]: dim value is too large at 1, expected it to be <= 1
 NAMES = (
     "[ before_launch: made_0 ]\n[ after_launch: made_0 ]\n[ before_launch: bad_1 ]\n"
 )
-NUMBERS = """\
-[  before_launch - made_0 - arg0_1  ]:
-Number of elements: 3
-Dtype: float32
-Min value: 0
-Max value: nan
-Size: [3]
-
-[  after_launch - made_0 - buf0  ]:
-Number of elements: 3
-
-[  before_launch - bad_1 - buf0  ]:
-Number of elements: 3
-Dtype: float32
-Min value: 1
-Max value: 2
-Size: [3]
-
-"""
-WRAPPER = "    made_0(arg0_1, buf0);\n    bad_1(buf0, buf1);\n"
 PRINTER = "aot_inductor.debug_intermediate_value_printer"
-LAUNCHES = Launch("made_0", ("relu", "tanh")), Launch("bad_1", ("cos",))
 
 
 class Flagged(FakeServer):
@@ -62,8 +41,6 @@ class Flagged(FakeServer):
 
     def _reply(self, request: Request) -> Ending:
         options = request.options
-        if options.evidence:
-            Path(options.evidence).write_text(Traces(LAUNCHES).to_line())
         if options.leave:
             self._leave(Path(options.leave))
         printer = str(options.inductor.get(PRINTER, "0"))
@@ -71,16 +48,14 @@ class Flagged(FakeServer):
             return Ending("exit", stage="run", answer=Raised("RuntimeError", REFUSED))
         if options.inductor.get("nan_asserts"):
             return PASSES
-        log = {"3": NAMES, "2": NUMBERS}.get(printer, "")
+        log = NAMES if printer == "3" else ""
         return Ending("signal", signal.SIGSEGV, "run", log=log)
 
     def _leave(self, home: Path) -> None:
         (home / ArtifactFile.SOURCES).mkdir(parents=True)
-        (home / ArtifactFile.SOURCES / "a.wrapper.cpp").write_text(WRAPPER)
+        (home / ArtifactFile.SOURCES / "a.wrapper.cpp").write_text("a wrapper")
         (home / ArtifactFile.LOG).write_text("log")
         (home / "other").write_text("nobody asked for it")
-        for name in ("bad_1_buf0", "bad_1_buf1", "made_0_arg0_1"):
-            (home / f"before_launch_{name}_cpu.pt").write_bytes(b"values")
 
 
 def guide_for(server: FakeServer, folder: Path | None = None, *kernels: str) -> Guide:
@@ -107,10 +82,6 @@ def test_each_flag_has_a_row_with_its_outcome() -> None:
     assert found.rows[1].command == "AOTI_RUNTIME_CHECK_INPUTS=1 python repro.py"
     assert found.rows[1].output == (REFUSED,)
     assert found.last_launch == "bad_1"
-    assert [str(value) for value in found.values] == [
-        "made_0 receives arg0_1: float32[3], from 0 to nan, mean ",
-        "bad_1 receives buf0: float32[3], from 1 to 2, mean ",
-    ]
     assert Explanation.from_line(Explanation(guide=found).to_line()).guide == found
 
 
@@ -128,11 +99,15 @@ def test_one_flag_is_set_at_a_time_and_runtime_flags_reuse_the_package() -> None
     assert taken == ["", "1", "", "", "", ""]
 
 
-def test_values_are_printed_for_the_culprit_kernel_and_its_feeders() -> None:
-    found = guide_for(Flagged(), None, "bad_1")
-    assert 'FILTERED_KERNELS_TO_PRINT="made_0,bad_1"' in found.rows[-1].flag
-    # Where nothing is known to be guilty, it is what was launched last.
-    assert guide_for(Flagged()).rows[-1].flag == found.rows[-1].flag
+def test_values_are_printed_for_the_culprit_kernel() -> None:
+    server = Flagged()
+    found = guide_for(server, None, "made_0")
+    assert found.rows[-1].flag.endswith('_FILTERED_KERNELS_TO_PRINT="made_0"')
+    filtered = server.asked[-1].options.inductor["aot_inductor.filtered_kernel_names"]
+    assert filtered == "made_0"
+    # Without a known culprit, it is the kernel that was launched last.
+    found = guide_for(Flagged())
+    assert found.rows[-1].flag.endswith('_FILTERED_KERNELS_TO_PRINT="bad_1"')
 
 
 def test_runtime_flags_are_skipped_if_the_program_does_not_compile() -> None:
@@ -157,8 +132,7 @@ def test_flags_without_meaning_on_the_interpreter_are_marked() -> None:
 
 def test_cuda_variables_are_tried_separately() -> None:
     server = Flagged(Ready(for_cuda=True))
-    found = guide_for(server)
-    assert found.left_out[0].startswith("kernel.py: available on the interpreter only")
+    guide_for(server)
     names = "PYTORCH_NO_CUDA_MEMORY_CACHING", "CUDA_LAUNCH_BLOCKING"
     set_so = [tuple(r.options.environment.get(n) for n in names) for r in server.asked]
     assert [one for one in set_so if any(one)] == [("1", ""), ("", "1")]
@@ -185,78 +159,16 @@ def test_artifact_files_are_written_with_a_list_of_missing_ones(tmp_path: Path) 
     found = guide_for(Flagged(), folder, "bad_1")
     names = {f"{path.relative_to(folder)}" for path in folder.rglob("*.*")}
     names.remove(".shrinkfx")
-    # What is in memory for results before a launch is no input.
-    assert names == {
-        *("sources/a.wrapper.cpp", "inductor.log"),
-        *("inputs/bad_1-buf0.pt", "inputs/made_0-arg0_1.pt"),
-    }
+    assert names == {"sources/a.wrapper.cpp", "inductor.log"}
     assert {file.name for file in found.files} == names
-    assert [text.partition(":")[0] for text in found.left_out] == [
-        *("the input program's kernel", "TORCH_TRACE")
-    ]
+    assert [text.partition(":")[0] for text in found.left_out] == ["TORCH_TRACE"]
     assert [path.name for path in tmp_path.iterdir()] == ["explain"]
-
-
-def test_result_of_the_kernel_run_alone_is_reported(tmp_path: Path) -> None:
-    class WithKernel(Flagged):
-        def _leave(self, home: Path) -> None:
-            home.mkdir()
-            (home / ArtifactFile.KERNEL).write_text("kernel")
-            told = KernelAlone(
-                "bad_1", "python kernel.py", alike=True, output="it strays"
-            )
-            (home / ArtifactFile.KERNEL_RUN).write_text(told.to_line())
-
-    found = guide_for(WithKernel(), tmp_path / "explain", "bad_1")
-    alone = str(found.kernel_alone)
-    assert alone == "kernel.py: bad_1 alone fails alike: it strays"
-
-
-class Traced(Flagged):
-    def _leave(self, home: Path) -> None:
-        (home / ArtifactFile.TRACE).mkdir(parents=True)
-        (home / ArtifactFile.TRACE / "dedicated.log").write_text("trace")
-
-
-@pytest.fixture(name="parser")
-def _parser(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Install a tlparse, which a test has yet to write."""
-    parser = tmp_path / "bin" / "tlparse"
-    parser.parent.mkdir()
-    parser.touch(0o755)
-    monkeypatch.setenv("PATH", f"{parser.parent}:/usr/bin:/bin")
-    return parser
-
-
-@pytest.mark.parametrize(("code", "is_there"), [(0, True), (3, False)])
-def test_trace_report_is_written_if_tlparse_succeeds(
-    tmp_path: Path, parser: Path, code: int, *, is_there: bool
-) -> None:
-    parser.write_text(f'#!/bin/sh\nmkdir "$3"\ncp "$1" "$3/index.html"\nexit {code}\n')
-    found = guide_for(Traced(), tmp_path / "explain", "bad_1")
-    assert (tmp_path / "explain/tlparse/index.html").exists() is is_there
-    told = "tlparse's report: it ended with 3: " in found.left_out
-    assert told is not is_there
-
-
-@pytest.mark.parametrize(
-    ("seconds", "said"), [(4.0, "it took more than 1 s"), (3.0, "not enough time left")]
-)
-def test_tlparse_is_limited_to_the_remaining_time(
-    tmp_path: Path, parser: Path, seconds: float, said: str
-) -> None:
-    parser.write_text("#!/bin/sh\nexec sleep 60\n")
-    client = CheckClient(Traced(), Limits(60.0, 1 << 30))
-    minimum = ReducedProgram(client, PROGRAM, TARGET, budget=Minutes(seconds))
-    found = run_guide(minimum, ("bad_1",), tmp_path / "explain")
-    by_hand = "tlparse explain/trace/*.log"
-    assert f"tlparse's report: {said}: {by_hand}" in found.left_out
 
 
 def test_too_large_artifact_is_omitted_with_a_message(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(artifacts, "MOST_BYTES", 6)
+    monkeypatch.setattr(guide, "MOST_BYTES", 6)
     found = guide_for(Flagged(), tmp_path / "explain", "bad_1")
     assert [file.name for file in found.files] == ["inductor.log"]
     assert any("a.wrapper.cpp: " in text for text in found.left_out)

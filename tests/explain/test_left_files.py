@@ -52,11 +52,7 @@ def test_guide_of_an_index_out_of_bounds(tmp_path: Path) -> None:
         *[Outcome.SAME] * 3,
     ]
     assert f"in {found.last_launch}" in found.rows[2].output
-    (index,) = (value for value in found.values if value.dtype == "int64")
-    assert (index.shape, index.minimum, index.maximum) == ((2,), "1", "9")
     left = tmp_path / "explain"
-    saved = left / f"inputs/{index.kernel}-{index.argument}.pt"
-    assert torch.equal(torch.load(saved), PICKED)
     (kernel,) = left.glob("sources/*.kernel.cpp")
     assert "AOTI_TORCH_CHECK" in kernel.read_text()
     assert found.rows[2].output[0].startswith(f"raised at {kernel.name}:")

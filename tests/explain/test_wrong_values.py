@@ -44,7 +44,6 @@ def computed_value(
         kernel=f"cpp_{launch - 1}" if launch else "",
         launch=launch,
         value=f"buf{launch}" if launch else "result 0",
-        node=names[-1],
         operators=names,
         calls=tuple(f"aten.{name}.default" for name in names),
         wrong_sources=tuple(given_wrong.split()),

@@ -5,7 +5,6 @@ A child per case, because interpretation cannot be switched off again.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import sys
@@ -17,8 +16,6 @@ from typing import Any
 
 import torch
 
-from shrinkfx.protocol.files import ArtifactFile, KernelAlone
-from shrinkfx.worker.explaining.kernel_script import keep_failing_kernel
 from shrinkfx.worker.interpreter import backend as interpreter
 from shrinkfx.worker.interpreter.backend import (
     GeneratedCode,
@@ -59,8 +56,6 @@ def _answer(words: list[str]) -> dict[str, Any]:
             return {"findings": found, "unseen": CHECKER.unseen}
         if words[0] == "healthy":
             return _healthy(*words[1:])
-        if words[0] == "alone":
-            return _alone(*words[1:])
         return _probe(*words)
     except Exception:  # noqa: BLE001 - told in the answer
         return {"error": traceback.format_exc()}
@@ -90,23 +85,6 @@ def _probe(name: str, probe: str, arch: str, *more: str) -> dict[str, Any]:
         )
         assert str(exported) == before
         return _run(code, Probe(probe), case.run or case.args, calls)
-
-
-def _alone(name: str, arch: str) -> dict[str, Any]:
-    """Tell how the kernel that fails in a program ends alone."""
-    from cuda_programs import CASES
-
-    torch.manual_seed(0)
-    case = CASES[name]()
-    with torch.no_grad(), tempfile.TemporaryDirectory() as folder:
-        home = Path(folder)
-        exported = torch.export.export(case.module.eval(), case.args)
-        code = interpreter.generate(exported, {Probe.REAL}, folder=home, arch=arch)
-        compiled = interpreter.load_code(code)
-        with contextlib.suppress(Report), keep_failing_kernel(home, ()):
-            compiled(*(case.run or case.args))
-        told = KernelAlone.from_line((home / ArtifactFile.KERNEL_RUN).read_text())
-    return asdict(told)
 
 
 _REFUSED = "At least one", "put_handles["

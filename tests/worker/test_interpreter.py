@@ -129,13 +129,6 @@ def test_bad_index_fails_an_assertion_and_overruns_its_input(ask: Ask) -> None:
     assert classified(seen["message"], "run").kind is Kind.ASSERT
 
 
-def test_kernel_fails_alone_as_in_its_program(ask: Ask) -> None:
-    told = ask("alone", "bad_index")
-    assert told["kernel"].startswith("triton_poi_fused_add_index")
-    assert told["alike"]
-    assert "device-side assert: index out of bounds: 0 <= tmp" in told["output"]
-
-
 def test_fake_kernel_mismatch_breaks_the_contract(ask: Ask) -> None:
     (finding,) = ask("lying_operator", "contract")["findings"]
     assert (finding["probe"], finding["fault"]) == ("contract", "layout")

@@ -6,10 +6,8 @@ import contextlib
 import os
 import resource
 import secrets
-import shutil
 import signal
 import subprocess
-import sys
 import time
 import zlib
 from collections.abc import Mapping, Sequence
@@ -111,13 +109,6 @@ def _limit(pid: int) -> int:
         return resource.prlimit(pid, resource.RLIMIT_RTTIME)[0]
     except (ProcessLookupError, PermissionError):
         return -1
-
-
-def find_tlparse() -> str | None:
-    """Find tlparse in the folder of the interpreter, or else on the PATH."""
-    folder = str(Path(sys.executable).parent)
-    places = os.pathsep.join([folder, os.environ.get("PATH", os.defpath)])
-    return shutil.which("tlparse", path=places)
 
 
 def run_command(

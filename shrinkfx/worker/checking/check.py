@@ -64,8 +64,8 @@ def check(
     if any(reports) and (reason := codegen_api.FEATURE.missing):
         return Unresolved(reason)
     if options.leave is not None:
-        home, rest = Path(options.leave), replace(options, leave=None, kernels=())
-        with save_debug_files(home, setup, options.kernels, note, folder) as noted:
+        home, rest = Path(options.leave), replace(options, leave=None)
+        with save_debug_files(home, note, folder) as noted:
             return check(setup, run, rest, noted, folder)
     if options.leave_out is not None:
         with disable_applications(options.leave_out):

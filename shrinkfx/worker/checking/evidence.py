@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import struct
+import subprocess
 from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -118,7 +118,7 @@ def _code(traces: Traces) -> tuple[Code, ...]:
     kernels = {launch.kernel for launch in traces.launches}
     try:
         return locate_kernels(kernels, Path(os.environ["TMPDIR"]))
-    except (OSError, KeyError, ValueError, struct.error) as error:
+    except (OSError, KeyError, ValueError, subprocess.SubprocessError) as error:
         print(f"shrinkfx: the addresses of kernels are unknown: {error}", flush=True)
         return ()
 

@@ -5,25 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import struct
+import subprocess
 from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 from shrinkfx.failure.readers.compilers import parse_gcc_error
 from shrinkfx.program.display_text import printable
 from shrinkfx.protocol.files import Code, Excerpt
-
-_SECTION = struct.Struct("<IIQQQQIIQQ")
-"""Elf64_Shdr; its fields 5 to 7, counted from 1, are offset, size and link."""
-
-_SYMBOL = struct.Struct("<IBBHQQ")
-"""Elf64_Sym: name, info, other, section, value, size."""
-
-_SYMBOLS, _FUNCTION_SYMBOL = 2, 2
-"""SHT_SYMTAB, STT_FUNC."""
-
-_64_BITS_LITTLE = b"\x7fELF\x02\x01"
 
 
 def locate_kernels(kernels: Collection[str], folder: Path) -> tuple[Code, ...]:
@@ -34,7 +22,7 @@ def locate_kernels(kernels: Collection[str], folder: Path) -> tuple[Code, ...]:
     """
     ranges = []
     for base, library in _loaded_from(folder):
-        for name, value, size in _functions(library.read_bytes()):
+        for name, value, size in _functions(library):
             kernel = name.partition(".")[0]  # g++ names a part ``kernel._omp_fn.0``
             if kernel in kernels:
                 ranges.append(Code(kernel, base + value, size))
@@ -50,32 +38,17 @@ def _loaded_from(folder: Path) -> Iterator[tuple[int, Path]]:
             yield int(place.partition("-")[0], 16), Path(name)
 
 
-class _Section(NamedTuple):
-    type: int
-    offset: int
-    size: int
-    link: int
+def _functions(library: Path) -> Iterator[tuple[str, int, int]]:
+    """Yield the name, address offset and size in bytes of a library's functions.
 
-
-def _functions(elf: bytes) -> Iterator[tuple[str, int, int]]:
-    """Yield the name, address offset and size in bytes of a library's functions."""
-    if not elf.startswith(_64_BITS_LITTLE):
-        return
-    (start,) = struct.unpack_from("<Q", elf, 0x28)
-    entry, number = struct.unpack_from("<HH", elf, 0x3A)
-    sections = []
-    for place in range(start, start + entry * number, entry):
-        _, kind, _, _, offset, size, link, *_ = _SECTION.unpack_from(elf, place)
-        sections.append(_Section(kind, offset, size, link))
-    for section in sections:
-        if section.type != _SYMBOLS:
-            continue
-        names = sections[section.link].offset
-        table = elf[section.offset : section.offset + section.size]
-        for name, info, _, _, value, size in _SYMBOL.iter_unpack(table):
-            if info & 0xF == _FUNCTION_SYMBOL and size:
-                end = elf.index(b"\0", names + name)
-                yield elf[names + name : end].decode(errors="replace"), value, size
+    ``nm`` is a part of the binutils, without which g++ makes no library.
+    """
+    argv = ["nm", "--print-size", "--defined-only", "--format=posix", str(library)]
+    listed = subprocess.run(argv, capture_output=True, text=True, check=True)
+    for line in listed.stdout.splitlines():
+        name, kind, value, *size = line.split()
+        if kind in "Tt" and size:
+            yield name, int(value, 16), int(size[0], 16)
 
 
 # Excerpts of generated code that the C++ compiler rejects.
@@ -105,7 +78,6 @@ def read_excerpt(message: str) -> Excerpt | None:
     shown = lines[first - 1 : error.line + _CONTEXT_LINES]
     above = "\n".join(lines[: error.line])
     return Excerpt(
-        file=Path(error.file).name,
         first=first,
         line=error.line,
         lines=tuple(printable(line[:_MAX_CHARACTERS]) for line in shown),

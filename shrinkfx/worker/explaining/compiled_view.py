@@ -29,15 +29,14 @@ from shrinkfx.program.sizes import names_in
 from shrinkfx.protocol.choices import Build
 from shrinkfx.protocol.compiled_program_view import (
     Anatomy,
-    Carrier,
     EagerRange,
     GivenInput,
     KernelLaunch,
     KernelText,
     LineOrigin,
     MadeBuffer,
+    SizeSymbol,
     StrayAccess,
-    Symbol,
 )
 from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.worker.eager import intermediates
@@ -528,10 +527,7 @@ def add_code_names(
     for chosen in ([*inputs], [i for i in inputs if i.role == "input"]):
         if len(chosen) == len(names):
             codes = {i.name: n for i, n in zip(chosen, names, strict=True)}
-            return tuple(
-                GivenInput(**{**vars(i), "code": codes.get(i.name, i.code)})
-                for i in inputs
-            )
+            return tuple(replace(i, code=codes.get(i.name, i.code)) for i in inputs)
     return tuple(inputs)
 
 
@@ -563,30 +559,33 @@ def _dtype(declared: torch.Tensor | None, fake: Any) -> str:
     return str(declared.dtype).removeprefix("torch.")
 
 
-def _symbols(run: RebuiltCandidate, sizes: SizesByName) -> Iterator[Symbol]:
-    """Yield each symbol with its range, value, carriers (input dims) and guards."""
+def _symbols(run: RebuiltCandidate, sizes: SizesByName) -> Iterator[SizeSymbol]:
+    """Yield each symbol with its range, its value, an input dim and its guards.
+
+    The dim is one that is the symbol itself, or else one that is computed from it.
+    """
     exported = run.exported
     placeholders = [n for n in exported.graph.nodes if n.op == "placeholder"]
-    carriers: dict[str, list[Carrier]] = {}
+    carriers: dict[str, tuple[str, int | None, str]] = {}
     for node in placeholders:
-        fake = node.meta.get("val")
-        for dim, size in enumerate(getattr(fake, "shape", ())):
+        for dim, size in enumerate(getattr(node.meta.get("val"), "shape", ())):
             if isinstance(size, torch.SymInt):
+                text = str(size.node.expr)
                 for symbol in sorted(map(str, size.node.expr.free_symbols)):
-                    carrier = Carrier(node.name, dim, str(size.node.expr))
-                    carriers.setdefault(symbol, []).append(carrier)
+                    if symbol not in carriers or text == symbol != carriers[symbol][2]:
+                        carriers[symbol] = node.name, dim, text
     values = {str(symbol): value for symbol, value in sizes.items()}
     ranges = {str(s): r for s, r in exported.range_constraints.items()}
     guards = _guards(run)
     for name in dict.fromkeys([*carriers, *ranges]):
         declared = ranges.get(name)
-        yield Symbol(
-            name=name,
-            least=str(declared.lower) if declared is not None else "",
-            most=str(declared.upper) if declared is not None else "",
-            value=int(values[name]) if name in values else None,
-            carriers=tuple(carriers.get(name, ())),
-            guards=tuple(text for names, text in guards if name in names),
+        yield SizeSymbol(
+            name,
+            int(values[name]) if name in values else None,
+            str(declared.lower) if declared is not None else "",
+            str(declared.upper) if declared is not None else "",
+            *carriers.get(name, ("", None, "")),
+            tuple(text for names, text in guards if name in names),
         )
 
 
@@ -617,10 +616,10 @@ def collect_eager_ranges(
     copied = mutates(run.exported)
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(SEED)
-        first.run(*(_copies(flat) if copied else flat))
+        first.run(*(map(intermediates.copy_value, flat) if copied else flat))
         torch.manual_seed(second_seed)
         with contextlib.suppress(Exception):  # uninitialized memory may be an index
-            second.run(*(_copies(flat) if copied else flat))
+            second.run(*(map(intermediates.copy_value, flat) if copied else flat))
     return tuple(
         EagerRange(name, int(value.min()), int(value.max()))
         for name, value in first.values.items()
@@ -641,10 +640,3 @@ class _IntegerRecorder(fx.Interpreter):
         if is_filled and value.dtype in _INTEGER_DTYPES:
             self.values[n.name] = value.detach().clone()
         return value
-
-
-def _copies(values: Sequence[Any]) -> list[Any]:
-    return [
-        value.detach().clone() if isinstance(value, torch.Tensor) else value
-        for value in values
-    ]

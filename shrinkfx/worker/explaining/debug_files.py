@@ -1,4 +1,4 @@
-"""Keep the generated code, logs and kernel arguments of a check in a folder.
+"""Keep the generated code and the logs of a check in a folder.
 
 The code is copied before the program runs, because the run may kill the child.
 """
@@ -7,21 +7,16 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import re
 import shutil
 import sys
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TextIO
 from unittest import mock
 
-from shrinkfx.failure.signature import Stage
-from shrinkfx.protocol.choices import Backend
 from shrinkfx.protocol.files import ArtifactFile
-from shrinkfx.protocol.requests import Setup
 from shrinkfx.worker.aoti.shared_libraries import compile_everything
-from shrinkfx.worker.explaining.kernel_script import keep_failing_kernel
 from shrinkfx.worker.forkserver.supervise import Note
 from shrinkfx.worker.interpreter import backend as interpreter
 from shrinkfx.worker.private_api import codegen_api
@@ -33,14 +28,11 @@ _WRAPPER = "AsyncCompile"
 
 
 @contextlib.contextmanager
-def save_debug_files(
-    home: Path, setup: Setup, kernels: Collection[str], note: Note, folder: Path
-) -> Iterator[Note]:
+def save_debug_files(home: Path, note: Note, folder: Path) -> Iterator[Note]:
     """Keep the code and logs of a compilation in the block.
 
     Args:
         home: the folder that receives them.
-        kernels: the kernels whose arguments are kept as well.
         folder: the child's own folder, below which everything is compiled.
 
     Yields:
@@ -48,21 +40,13 @@ def save_debug_files(
     """
     home.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as stack:
-        saved = stack.enter_context(_save_arguments(kernels))
         stack.enter_context(_save_interpreter_code(home / ArtifactFile.SOURCES))
         stack.enter_context(compile_everything())
-        if setup.backend == Backend.INTERPRETER:
-            keeper = keep_failing_kernel(home, kernels)
-            stack.enter_context(keeper)
         stack.callback(_copy_sources, folder, home / ArtifactFile.SOURCES)
         stack.enter_context(_logging(home))
 
         def noted(stage: str) -> None:
             _copy_sources(folder, home / ArtifactFile.SOURCES)
-            if stage == Stage.RUN and saved:
-                # The compiled program saves below the folder that it runs in.
-                (home / ArtifactFile.INPUTS).mkdir(exist_ok=True)
-                os.chdir(home / ArtifactFile.INPUTS)
             note(stage)
 
         yield noted
@@ -123,19 +107,15 @@ def _redirect_logger(
 def _copy_sources(folder: Path, home: Path) -> None:
     """Copy AOTInductor's C++ files, and Triton kernels as files named after them."""
     with contextlib.suppress(OSError):  # the check goes on if the disk is full
-        _copy(folder, home)
-
-
-def _copy(folder: Path, home: Path) -> None:
-    home.mkdir(exist_ok=True)
-    for pattern in _SOURCES:
-        for path in folder.rglob(pattern):
-            if not (home / path.name).exists():
-                shutil.copy(path, home)
-    for path in folder.rglob("*.py"):
-        text = path.read_text(errors="replace")
-        if _WRAPPER not in text and (found := _KERNEL.search(text)):
-            (home / f"{found[1]}.py").write_text(text)
+        home.mkdir(exist_ok=True)
+        for pattern in _SOURCES:
+            for path in folder.rglob(pattern):
+                if not (home / path.name).exists():
+                    shutil.copy(path, home)
+        for path in folder.rglob("*.py"):
+            text = path.read_text(errors="replace")
+            if _WRAPPER not in text and (found := _KERNEL.search(text)):
+                (home / f"{found[1]}.py").write_text(text)
 
 
 @contextlib.contextmanager
@@ -155,43 +135,3 @@ def _save_interpreter_code(home: Path) -> Iterator[None]:
 
     with mock.patch.object(interpreter, "generate", generated):
         yield
-
-
-@contextlib.contextmanager
-def _save_arguments(kernels: Collection[str]) -> Iterator[list[str]]:
-    """Generate code that saves the arguments of kernels before their launches.
-
-    Inductor generates code that prints the arguments; this adds code that saves them.
-
-    Yields:
-        A list of the kernels for which such code was generated.
-    """
-    saved: list[str] = []
-    printer = codegen_api.debug_utils.DebugPrinterManager
-    name = "codegen_intermediate_tensor_value_print"
-    printing = printer.codegen_intermediate_tensor_value_print
-    saving = printer.codegen_intermediate_tensor_value_save
-    if not kernels:
-        yield saved
-        return
-
-    def both(
-        self: Any,
-        args: list[str],
-        kernel: str,
-        before_launch: bool = True,
-        arg_signatures: Any = None,
-    ) -> None:
-        known = (before_launch, arg_signatures)
-        if (
-            args
-            and before_launch
-            and kernel in kernels
-            and codegen_api.V.graph.cpp_wrapper
-        ):
-            saving(self, args, kernel, *known)
-            saved.append(kernel)
-        printing(self, args, kernel, *known)
-
-    with mock.patch.object(printer, name, both):
-        yield saved

@@ -151,15 +151,9 @@ def instrument_kernel(text: str, *, lines_too: bool = False) -> str:
         rest = enumerate(lines[first:], first)
         lines[first:] = [_note_line(found["kernel"], n, line) for n, line in rest]
     # The text above the body has not changed.
-    head, body = text[: found.end()], "\n".join(lines)[found.end() :]
-    place = found.start()
-    return (
-        head[:place]
-        + _write_helpers()
-        + head[place:]
-        + _write_launch_report(found)
-        + body
-    )
+    above, head = text[: found.start()], text[found.start() : found.end()]
+    body = "\n".join(lines)[found.end() :]
+    return f"{above}{_write_helpers()}{head}{_write_launch_report(found)}{body}"
 
 
 def _write_launch_report(found: re.Match[str]) -> str:
@@ -214,15 +208,9 @@ def _list_parameters(parameters: str) -> list[tuple[str, str]]:
     """List a function's parameters, with the expressions that print their values."""
     pairs = []
     for entry in parameters.split(","):
-        words = re.findall(r"\w+", entry)
-        if not words:
-            continue
-        name = words[-1]
-        is_pointer = "*" in entry
-        template = (
-            "shrinkfx::text(static_cast<const void*>({}))"
-            if is_pointer
-            else ("std::to_string({})")
-        )
-        pairs.append((name, template.format(name)))
+        if words := re.findall(r"\w+", entry):
+            name = words[-1]
+            pointer = f"shrinkfx::text(static_cast<const void*>({name}))"
+            number = f"std::to_string({name})"
+            pairs.append((name, pointer if "*" in entry else number))
     return pairs

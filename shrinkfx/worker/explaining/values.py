@@ -226,10 +226,8 @@ class _Comparison:
             kernel=seen.kernel,
             launch=seen.launch,
             value=seen.name,
-            node=seen.node.name,
             operators=tuple(names),
             calls=list_called_operators(part),
-            sources=tuple(sorted(n.name for n in inputs)),
             wrong_sources=tuple(
                 sorted(n.name for n in inputs if self._is_not_eagers(n, others[n]))
             ),
@@ -360,16 +358,13 @@ def add_graph_results(
     known = dict(zip(placeholders, map(copy_to_cpu, flat), strict=True))
     values = run_deterministic(program, known)
     got, expected = _results(graph, eager), _results(program, values)
-    agrees = _compare_results(got, expected, ran.tolerance)
-    facts = replace(facts, graph_agrees=agrees)
-    if agrees is not False:
+    wrong = _measure_results(got, expected, ran.tolerance)
+    facts = replace(facts, graph_agrees=None if wrong is None else not wrong)
+    if not wrong:
         return facts
-    wrong = [
-        measure_tensor_difference(*pair, ran.tolerance)
-        for pair in zip(got, expected, strict=True)
-    ]
-    facts = replace(facts, rewritten_wrong=next(filter(None, wrong)))
-    writers = [n for n in program.nodes if any(map(_writes_into(n), n.all_input_nodes))]
+    facts = replace(facts, rewritten_wrong=wrong[0])
+    operands = [(n, operand) for n in program.nodes for operand in n.all_input_nodes]
+    writers = list(dict.fromkeys(n for n, at in operands if n in list_writers(at)))
     if writers:  # a node's value changes as the program runs
         return replace(facts, lost=_find_lost_write(writers, program, known, got, ran))
     for node in program.nodes:
@@ -378,11 +373,6 @@ def add_graph_results(
         if diff is not None:
             return replace(facts, rewritten=node.name, rewritten_wrong=diff)
     return facts
-
-
-def _writes_into(node: fx.Node) -> Callable[[fx.Node], bool]:
-    """Return a predicate: whether ``node`` writes into an operand."""
-    return lambda operand: node in list_writers(operand)
 
 
 def _find_lost_write(
@@ -400,7 +390,7 @@ def _find_lost_write(
     for node in writers:
         copies = {n: copy_to_cpu(v) for n, v in known.items()}
         values = run_graph(program, copies, seed=0, ignored=node)
-        if _compare_results(results, _results(program, values), ran.tolerance):
+        if _measure_results(results, _results(program, values), ran.tolerance) == []:
             lost.append(node.name)
     return lost[0] if len(lost) == 1 else ""
 
@@ -430,18 +420,16 @@ def _results(graph: fx.Graph, values: Mapping[fx.Node, Any]) -> list[Any]:
     return [values.get(v) if isinstance(v, fx.Node) else None for v in returned]
 
 
-def _compare_results(
+def _measure_results(
     actual: list[Any], expected: list[Any], tolerance: Tolerance
-) -> bool | None:
-    """Return whether results agree; None if one is random or could not be computed."""
+) -> list[Wrong] | None:
+    """Measure how results differ; None if one is random or could not be computed."""
     values = [*actual, *expected]
     if len(actual) != len(expected) or any(v is None for v in values):
         return None
     pairs = zip(actual, expected, strict=True)
-    return all(
-        measure_tensor_difference(left, right, tolerance) is None
-        for left, right in pairs
-    )
+    differences = (measure_tensor_difference(*pair, tolerance) for pair in pairs)
+    return [wrong for wrong in differences if wrong is not None]
 
 
 def measure_tensor_difference(

@@ -6,7 +6,6 @@ import functools
 import inspect
 import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from random import Random
 from typing import Any
 
@@ -27,29 +26,6 @@ from shrinkfx.worker.model import Keywords
 _INTEGERS = {
     f"{sign}{bits}": (bits, sign == "i") for sign in "iu" for bits in (8, 16, 32, 64)
 }
-
-
-@dataclass(frozen=True)
-class GeneratedLaunch:
-    """A generated kernel that is about to be launched.
-
-    Attributes:
-        tuner: the ``CachingAutotuner`` of Inductor that wraps the kernel.
-        passed: the positional arguments of its ``run``, in order.
-        arguments: all arguments of the kernel with constants, by name.
-        aligned: the parameters that are declared to be divisible by 16.
-    """
-
-    tuner: Any
-    name: str
-    passed: Sequence[Any]
-    arguments: Keywords
-    grid: Any
-    aligned: Sequence[str]
-
-
-LAUNCH_OBSERVERS: list[Callable[[GeneratedLaunch], None]] = []
-"""Functions that are called with each generated kernel before its launch."""
 
 
 def launch(

@@ -30,8 +30,6 @@ from shrinkfx.worker.interpreter.emulation.libdevice import give_bodies
 from shrinkfx.worker.interpreter.emulation.logic import compile_logic
 from shrinkfx.worker.interpreter.findings import Unsupported
 from shrinkfx.worker.interpreter.launch import (
-    LAUNCH_OBSERVERS,
-    GeneratedLaunch,
     get_interpreted,
     get_tensor,
     grid_size,
@@ -202,14 +200,12 @@ class _PreparedLaunch:
     """One launch in one configuration.
 
     Attributes:
-        passed: the positional arguments of the launch.
         named_arguments: the arguments without constants, by name.
         arguments: all arguments of the kernel with constants, by name.
     """
 
     tuner: Any
     name: str
-    passed: Sequence[Any]
     named_arguments: Keywords
     arguments: Keywords
     grid: Any
@@ -243,7 +239,7 @@ def _prepare(
     )
     name = str(self.inductor_meta.get("kernel_name") or self.fn.__name__)
     arguments = {**constants, **config.kwargs, **named, **more}
-    return _PreparedLaunch(self, name, args, named, arguments, grid)
+    return _PreparedLaunch(self, name, named, arguments, grid)
 
 
 def _run(prepared: _PreparedLaunch) -> None:
@@ -251,8 +247,6 @@ def _run(prepared: _PreparedLaunch) -> None:
     signature = dict(tuner.triton_meta["signature"])
     aligned = _aligned(tuner.triton_meta, list(signature))
     arguments, grid = prepared.arguments, prepared.grid
-    for observe in LAUNCH_OBSERVERS:
-        observe(GeneratedLaunch(tuner, name, prepared.passed, arguments, grid, aligned))
     writes = _list_written(prepared)
     launch(
         get_interpreted(tuner.fn),
