@@ -14,17 +14,10 @@ from shrinkfx.failure.signature import (
     Stage,
     describe_changed_difference,
 )
-from shrinkfx.findings.decisions import counted
 from shrinkfx.program.display_text import short_kernels
 from shrinkfx.protocol.choices import Guard
-from shrinkfx.report.caveats import is_about_mismatch, strip_advice
-from shrinkfx.report.record import RunRecord
-
-_INTERPRETED = (
-    "Verified on Triton's interpreter only, with kernels for {} and no GPU:\n"
-    "the interpreter observed the failure above; no GPU has confirmed it."
-)
-_COMPILED = "Verified by compiling for {} with no GPU; no kernel ran."
+from shrinkfx.report.record import RunRecord, is_about_mismatch, strip_advice
+from shrinkfx.report.template import render
 
 
 def is_of_interpreter(script: str) -> bool:
@@ -33,52 +26,44 @@ def is_of_interpreter(script: str) -> bool:
     return re.search(line, script, re.MULTILINE) is not None
 
 
-def _without_gpu(record: RunRecord) -> list[str]:
-    arch = record.conditions.interpreted_for
-    if not arch:
-        return []
-    compiled = record.signature.kind is Kind.COMPILE_ERROR
-    return [(_COMPILED if compiled else _INTERPRETED).format(arch)]
-
-
 def format_header(record: RunRecord, *remarks: str) -> str:
     """Return the header comment of a repro, with ``remarks`` as further lines."""
-    signature = record.signature
+    signature, failure, memory = record.signature, record.failure, record.memory
     before, after = record.operators
-    versions = ", ".join(f"{k} {v}" for k, v in record.versions.items())
-    by_command = signature.kind is Kind.CHECK
-    name = "Program" if by_command else f"{signature.kind} {_place(record)}"
-    stage = "--check" if by_command else signature.stage
-    lines = [
-        f"{name} ({stage}): reduced from {counted(before, 'operator')} to {after}.",
-        *_stopped(record),
-        "",
-        *textwrap.wrap(_without_folders(signature.text or signature.detail), 84),
-        "",
-        *_format_caveats(record),
-        *_memory(record),
-        "Run:     " + _how_to_run(record),
-        "Expect:  " + f"\n{' ' * 9}".join(_expectation(record)),
-        f"Failure: {_failure_line(record)}",
-        *_plain_run_lines(record),
-        *textwrap.wrap(f"Seen on: {versions}", 84, subsequent_indent=" " * 9),
-        f"Made by: {record.command}",
-        *remarks,
-        *_without_gpu(record),
-    ]
-    if not record.conditions.reference:
-        lines.append("Eager fails on the input program too; results are not compared.")
-    rows = "\n".join(lines).splitlines()
+    # The warnings state sizes of the input program, which the repro may not have.
+    warnings = [strip_advice(text) for text in record.warnings]
+    stopped = record.search.stopped.partition("\n")[0]
+    names = signature.operators
+    values = {
+        **vars(record.conditions),
+        "kind": signature.kind,
+        "stage": signature.stage,
+        "message": _without_folders(signature.text or signature.detail),
+        "failure_line": _failure_line(record),
+        "calls": failure.calls,
+        "percent": f"{failure.rate_after:.0%}",
+        "changed": _without_folders(
+            describe_changed_difference(failure.target, failure.seen)
+        ),
+        "kernels": [name for name in names if name.startswith("user kernel ")],
+        "before": before,
+        "after": after,
+        "stopped": _without_folders(stopped),
+        "warnings": [_without_folders(text) for text in warnings],
+        "memory": memory,
+        "guarded": record.guarded,
+        "without_guards": _without_folders(memory.without_guards),
+        "is_unsure": record.is_unsure,
+        "needs_asan": record.needs_asan,
+        "need_not_show": record.need_not_show,
+        "by_chance": record.by_chance,
+        "cannot_tell": CANNOT_TELL,
+        "versions": [f"{name} {version}" for name, version in record.versions.items()],
+        "made_by": record.command,
+        "remarks": remarks,
+    }
+    rows = render("header.txt.jinja", values).strip("\n").splitlines()
     return "\n".join(f"# {row}".rstrip() for row in rows)
-
-
-def _stopped(record: RunRecord) -> list[str]:
-    """State that the search stopped early, so a smaller program may fail too."""
-    if not record.search.stopped:
-        return []
-    why = record.search.stopped.partition("\n")[0]
-    text = f"The search stopped early ({why}): a smaller program may fail too."
-    return textwrap.wrap(_without_folders(text), 84)
 
 
 ABOUT_ITSELF = ("Run", "Expect", "Fails", "Seen on", "Made by", "Within", "Beside")
@@ -209,129 +194,6 @@ def read_needs(script: str) -> str:
     return " ".join(found[1].replace("\n#", "").split()) if found else ""
 
 
-_UNDER_SANITIZER = r"""under AddressSanitizer, in a writable folder:
-  printf '#!/bin/sh\nLD_PRELOAD= exec g++ "$@" -fsanitize=address\n' > asan-g++
-  chmod +x asan-g++; export CXX=$PWD/asan-g++ TORCHINDUCTOR_CACHE_DIR=$PWD/cache
-  TORCHINDUCTOR_VEC_ISA_OK=1 ASAN_OPTIONS=detect_leaks=0:redzone=512:handle_segv=2 \
-  LD_PRELOAD=$(g++ -print-file-name=libasan.so) python repro.py"""
-"""Commands that show an illegal access which has no visible effect."""
-
-
-def _place(record: RunRecord) -> str:
-    """Return whose code fails, because a custom kernel's bug is not AOTInductor's."""
-    if kernels := _user_kernels(record):
-        return f"in {kernels[0]}, under AOTInductor"
-    return "under AOTInductor" if record.warnings else "in AOTInductor"
-
-
-def _user_kernels(record: RunRecord) -> list[str]:
-    operators = record.signature.operators
-    return [name for name in operators if name.startswith("user kernel ")]
-
-
-def _format_caveats(record: RunRecord) -> list[str]:
-    """Return warnings about other possible causes, outside the compiler."""
-    lines = []
-    # The warnings state sizes of the input program, which the repro may not have.
-    warnings = [f"{_BEFORE}{strip_advice(text)}" for text in record.warnings]
-    if _user_kernels(record):
-        warnings.append(f"Warning: {_EAGER_LAUNCHES}")
-    failure = record.failure
-    if changed := describe_changed_difference(failure.target, failure.seen):
-        warnings.append(f"Warning: {changed}")
-    for warning in warnings:
-        text = _without_folders(warning)
-        lines += textwrap.wrap(text, 84, subsequent_indent=" " * 9)
-    return [*lines, ""] if lines else []
-
-
-_EAGER_LAUNCHES = "eager launches this kernel too, so the kernel itself may be wrong"
-
-
-def _how_to_run(record: RunRecord) -> str:
-    if record.needs_asan:
-        return _UNDER_SANITIZER
-    if not record.need_not_show:
-        return "python repro.py"
-    if record.signature.kind is Kind.IMA:
-        return "compute-sanitizer python repro.py, or shrinkfx --verify repro.py"
-    return "shrinkfx --verify repro.py (AOTInductor does not check layouts)"
-
-
-def _memory(record: RunRecord) -> list[str]:
-    """Quote the report of AddressSanitizer or compute-sanitizer."""
-    if record.memory.report is None:
-        return []
-    quoted = f"{record.memory.sanitizer}: {record.memory.report}"
-    return [*textwrap.wrap(quoted, 84, subsequent_indent="  "), ""]
-
-
-def _plain_run_lines(record: RunRecord) -> list[str]:
-    """State what the script does without guard pages."""
-    result = record.memory.without_guards
-    if not result:
-        return []
-    text = f"{_PLAINLY} (inaccessible memory next to each tensor): {result}."
-    if record.guarded:
-        text += (
-            " Verified with guard pages. Without them or "
-            f"{record.memory.sanitizer}, the failure is not guaranteed."
-        )
-    return textwrap.wrap(_without_folders(text), 84, subsequent_indent=" " * 9)
-
-
 def _without_folders(text: str) -> str:
     """Reduce paths to file names, because a repro names no path of the machine."""
     return re.sub(r"(?:(?<![\w.])|(?<=-[IL]))/(?:[\w.+-]+/)+", "", text)
-
-
-def _expectation(record: RunRecord) -> list[str]:
-    conditions, failure = record.conditions, record.failure
-    if record.signature.kind is Kind.CHECK:
-        inputs = conditions.inputs
-        notes = [f"{{inputs}} is {inputs}."] if inputs else []
-        text = "the script writes repro.pt2; the command above exits with 0 for it."
-        return [text, *notes]
-    flaky = f", in about {failure.rate_after:.0%} of the {conditions.runs} runs"
-    often = flaky if conditions.runs > 1 else ""
-    when = f", in call {failure.calls}" if failure.calls > 1 else ""
-    where = []
-    if conditions.at_passing:
-        where = ["only at the sizes that must pass (the input program passes there):"]
-    elif conditions.passes:
-        at_failing = "at the sizes of `failing`:"
-        where = [f"the script passes at the sizes of `passing`; {at_failing}"]
-    text = f"{_failure(record.signature)}{when}{often};"
-    return [*where, text, *_otherwise(record)]
-
-
-def _otherwise(record: RunRecord) -> list[str]:
-    """Describe what the script does when it does not fail."""
-    fixed = 'once the bug is fixed it prints "no longer fails" and exits with 0.'
-    if not record.conditions.reference:
-        fixed = "eager rejects these inputs too, so the inputs may be at fault."
-    if record.by_chance and not record.need_not_show:
-        chance = f"this can also happen before: it depends on {record.by_chance}."
-        return [f"{fixed[:-1]};", *textwrap.wrap(chance, 75)]
-    if not record.need_not_show:
-        return [fixed]
-    plainly = (
-        f"a plain run may not show the failure, and then exits with {CANNOT_TELL}."
-    )
-    sure = record.is_unsure or not record.conditions.reference
-    return [f"{fixed[:-1]};", plainly] if sure else [plainly]
-
-
-def _failure(signature: Signature) -> str:
-    match signature.kind:
-        case Kind.CRASH | Kind.IMA:
-            return "the process crashes or raises with the failure above"
-        case Kind.HANG:
-            return "the script does not finish"
-        case Kind.OOM:
-            return "the script runs out of memory"
-        case Kind.MISMATCH | Kind.NAN:
-            return "an AssertionError: the compiled result differs from eager"
-        case Kind.ASSERT:
-            return "the assertion above, as an exception or an abort"
-    return "the error above"

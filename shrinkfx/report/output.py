@@ -13,10 +13,8 @@ from typing import Protocol
 from shrinkfx.failure.signature import Signature
 from shrinkfx.preloads.preload_bundle import PreloadBundle
 from shrinkfx.protocol.answers import Printed
-from shrinkfx.report.record import RunRecord
-from shrinkfx.report.repro import write_embedded, write_repro
-from shrinkfx.report.repro_files import EMBEDDED, NoSource, ReproFiles
-from shrinkfx.report.tensors import DATA, Data
+from shrinkfx.report.record import EMBEDDED, NoSource, ReproFiles, RunRecord
+from shrinkfx.report.repro import DATA, Data, write_embedded, write_repro
 from shrinkfx.system.atomic_files import DRAFT, draft_of, publish_draft
 from shrinkfx.system.output_folder import minimal_program
 

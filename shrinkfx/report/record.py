@@ -2,18 +2,260 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from pathlib import Path
 from typing import Any, Self
 
 from shrinkfx.failure.blame import Suspect
 from shrinkfx.failure.readers.device import name_error_unchecked_on_gpu
 from shrinkfx.failure.readers.memory import MemoryReport
 from shrinkfx.failure.signature import ANY, Signature, Stage
+from shrinkfx.preloads.preload_bundle import PreloadBundle
 from shrinkfx.protocol.choices import Guard, InductorOptions
-from shrinkfx.report.caveats import OtherCauses
-from shrinkfx.report.issue.from_model import ModelRemains
-from shrinkfx.report.repro_files import VerifiedRepro
+from shrinkfx.protocol.operators import (
+    FakeMismatch,
+    OperatorFinding,
+    differing_properties,
+)
+from shrinkfx.protocol.record import Message
+
+# --- other possible causes than the compiler
+
+
+@dataclass(frozen=True)
+class OtherCauses(Message):
+    """Other possible causes of a failure than the compiler.
+
+    Attributes:
+        mismatches: fake-kernel mismatches of operators in the graph form that is
+            reduced.
+        examined: custom operators that violate their schema or fake kernel when they
+            run alone.
+        warnings: caveats that concern no operator.
+    """
+
+    mismatches: tuple[FakeMismatch, ...] = ()
+    examined: tuple[OperatorFinding, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def short(self) -> tuple[str, ...]:
+        """Operators whose output storage is smaller than declared."""
+        return tuple(dict.fromkeys(m.operator for m in self.mismatches if m.is_short))
+
+    def with_warning(self, text: str) -> Self:
+        """Add a warning, unless it is ''."""
+        return replace(self, warnings=(*self.warnings, text)) if text else self
+
+    def all(self) -> tuple[str, ...]:
+        """Return all caveats as text, those about operators first."""
+        examined = map(format_finding, self.examined)
+        return (*merge_mismatch_lines(self.mismatches), *examined, *self.warnings)
+
+    def faulty_among(self, targets: Iterable[str]) -> frozenset[str]:
+        """Return those of ``targets`` that violate their declarations."""
+        return self._operators() & frozenset(targets)
+
+    def restricted_to(self, targets: Iterable[str]) -> Self:
+        """Keep the caveats about operators in ``targets``, and all other warnings."""
+        remaining = frozenset(targets)
+        return replace(
+            self,
+            mismatches=tuple(m for m in self.mismatches if m.operator in remaining),
+            examined=tuple(e for e in self.examined if e.operator in remaining),
+        )
+
+    def without_operator(self, operator: str) -> Self:
+        """Remove the caveats about an operator, and about the check of its result."""
+        remaining = self.restricted_to(self._operators() - {operator})
+        others = tuple(t for t in self.warnings if not is_about_mismatch(t, operator))
+        return replace(remaining, warnings=others)
+
+    def _operators(self) -> frozenset[str]:
+        names = {mismatch.operator for mismatch in self.mismatches}
+        return frozenset(names | {found.operator for found in self.examined})
+
+
+def format_finding(found: OperatorFinding) -> str:
+    """Return the observation of a custom operator that ran alone, as a line."""
+    return f"custom operator: {found.text}"
+
+
+def is_about_mismatch(warning: str, operator: str) -> bool:
+    """Return whether a warning is about an operator whose result is not as declared.
+
+    The warning states the mismatch, or quotes a check of the result in generated code.
+    """
+    name = re.escape(operator)
+    if re.search(rf"torch\.ops\.{name}(?![\w.]*\w)", warning):
+        return True
+    is_mismatch = (
+        warning.startswith("fake-kernel mismatch: ")
+        or " has a fake kernel that " in warning
+    )
+    return is_mismatch and f"({operator})" in warning
+
+
+def strip_advice(warning: str) -> str:
+    """Remove advice on what to type next, which needs the input program."""
+    return _ADVICE.sub("", warning)
+
+
+_ADVICE = re.compile(r"[.;] [^.;]*: --\w.*", re.DOTALL)
+
+
+def merge_mismatch_lines(mismatches: Iterable[FakeMismatch]) -> list[str]:
+    """Return one line for all calls of an operator with the same mismatch.
+
+    mix (my.mix.default) has strides [1, 5], but its fake kernel declares [5, 1]
+    mix_1 (my.mix.default) has strides [1, 7], but its fake kernel declares [7, 1]
+    becomes the first of these, with (2 calls, at other sizes in some)
+    """
+    same: dict[tuple[object, ...], list[FakeMismatch]] = {}
+    for mismatch in mismatches:
+        same.setdefault(_without_sizes(mismatch), []).append(mismatch)
+    return [
+        f"fake-kernel mismatch: {some[0].text}{_calls(some)}" for some in same.values()
+    ]
+
+
+def _without_sizes(one: FakeMismatch) -> tuple[object, ...]:
+    what = differing_properties(one.declared, one.made)
+    kinds = [(t.dtype, t.device, len(t.shape)) for t in (one.declared, one.made)]
+    return one.operator, one.place, what, *kinds
+
+
+def _calls(some: Sequence[FakeMismatch]) -> str:
+    if len(some) == 1:
+        return ""
+    differ = len({mismatch.difference_text for mismatch in some}) > 1
+    return f" ({len(some)} calls{', some at other sizes' if differ else ''})"
+
+
+# --- the files of a repro
+
+EMBEDDED = "the program itself"
+"""``ReproFiles.how`` of a repro that embeds the program instead of its source."""
+
+
+class NoSource(StrEnum):
+    """Why a repro embeds the program, in the words of its header."""
+
+    PASSES = "The printed source did not fail when it was run"
+    UNPRINTED = "The program could not be printed as source"
+    NO_TIME = "No time was left to verify the printed source"
+
+
+@dataclass(frozen=True)
+class ReproFiles:
+    """A repro and all files that it needs, the script first.
+
+    Attributes:
+        how: the form of the script: ``EMBEDDED``, or ``source`` and the origin of its
+            values.
+        fails: whether it failed as expected in one run; None if that run gave no
+            result.
+        carried: the preload bundle of the script.
+        environment: the environment variables that the script sets.
+        not_needed: names of further variables that the failure does not need.
+        fails_without_own: whether it fails without ``carried.in_compiler``; None if
+            that was not tested.
+    """
+
+    files: tuple[Path, ...]
+    how: str
+    fails: bool | None = False
+    carried: PreloadBundle = field(default_factory=PreloadBundle)
+    environment: Mapping[str, str] = field(default_factory=dict)
+    not_needed: tuple[str, ...] = ()
+    fails_without_own: bool | None = None
+
+    @property
+    def needs_own(self) -> bool:
+        """Whether the failure is known to need the user's code in the compiler."""
+        return bool(self.carried.in_compiler.places) and self.fails_without_own is False
+
+    @property
+    def is_source(self) -> bool:
+        """Whether the script contains the program as source."""
+        return self.how != EMBEDDED
+
+
+@dataclass(frozen=True)
+class VerifiedRepro:
+    """A repro, and the result of its verification runs.
+
+    Attributes:
+        runs: the number of runs with a result; others are not counted.
+        failed: the number of runs that failed as expected.
+        log: the output of a run that failed.
+        above: the number of lines above its code in that run; the header may have
+            another length now.
+    """
+
+    written: ReproFiles = ReproFiles((), "none: it was not verified")
+    runs: int = 0
+    failed: int = 0
+    log: str = field(default="", repr=False)
+    above: int | None = None
+
+    @property
+    def always_fails(self) -> bool:
+        """Whether there was at least one run, and every run failed."""
+        return 0 < self.failed == self.runs
+
+
+_SHOWN = 6
+"""Maximum entries of each kind that a line names."""
+
+
+@dataclass(frozen=True)
+class ModelRemains(Message):
+    """The parts of a user's model that a repro still contains.
+
+    Attributes:
+        names: names of inputs, weights and sizes.
+        operators: custom operators.
+        constants: numbers and texts among the arguments of operators.
+        values: inputs and weights with their exact values.
+        sources: preloads and modules with their text, libraries next to the script, and
+            an embedded program.
+        places: files and modules in comments, which ISSUE.md omits.
+        header: words of the header, which ISSUE.md omits too.
+    """
+
+    names: tuple[str, ...] = ()
+    operators: tuple[str, ...] = ()
+    constants: tuple[str, ...] = ()
+    values: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()
+    places: tuple[str, ...] = ()
+    header: tuple[str, ...] = ()
+
+    def in_words(self) -> str:
+        """Return one line that lists all of it; '' if there is nothing."""
+        remains = {
+            "names": (*self.names, *self.operators),
+            "constants": self.constants,
+            "values of": self.values,
+            "source of": self.sources,
+            "comments that name": tuple(dict.fromkeys([*self.places, *self.header])),
+        }
+        return "; ".join(
+            f"{what} {', '.join(some[:_SHOWN])}" + _more(some)
+            for what, some in remains.items()
+            if some
+        )
+
+
+def _more(some: Sequence[str]) -> str:
+    return f" and {len(some) - _SHOWN} more" if len(some) > _SHOWN else ""
+
+
+# --- the run
 
 
 @dataclass(frozen=True)
@@ -31,7 +273,7 @@ class ProgramSize:
 
 
 @dataclass(frozen=True)
-class OtherFailure:
+class OtherFailure(Message):
     """Another failure that the search met.
 
     Attributes:

@@ -7,15 +7,95 @@ import base64
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 
+from shrinkfx.failure.readers.script import CANNOT_TELL, RAN_TO_END_PREFIX
+from shrinkfx.failure.signature import MEMORY_FAULT, Stage
 from shrinkfx.preloads.definitions import Definitions
 from shrinkfx.protocol.requests import HASH_SEED
 from shrinkfx.protocol.source import Expression, Input, Source, Weight
 from shrinkfx.report.header import format_header
-from shrinkfx.report.record import RunRecord
-from shrinkfx.report.repro_files import NoSource
-from shrinkfx.report.running import format_run
-from shrinkfx.report.tensors import Data, Values
+from shrinkfx.report.record import NoSource, RunRecord
+from shrinkfx.report.template import render
+
+SAVED = "repro.pt2"
+"""The file that a repro writes if only the user's own command can judge it."""
+
+DATA = "repro_inputs.pt"
+
+
+class Data(StrEnum):
+    """The source of the values of weights and inputs, simplest first."""
+
+    SEEDED = "seeded"
+    EXACT_INPUTS = "exact inputs"
+    EXACT_WEIGHTS = "exact weights"
+    EXACT = "exact"
+
+
+class Values:
+    """Chooses the expression of each tensor, and records the helpers that it needs."""
+
+    def __init__(self, data: Data) -> None:
+        self._data = data
+        self._texts: list[str] = []
+        self.needs_data = False
+
+    def weight(self, name: str, written: Expression) -> str:
+        exact = self._data in (Data.EXACT_WEIGHTS, Data.EXACT)
+        return self._choose(name, written, exact)
+
+    def example(self, name: str, written: Expression) -> str:
+        """Return the expression of an example input.
+
+        Any values do, because only export reads them.
+        """
+        return self._choose(name, written, exact=False)
+
+    def input(self, name: str, written: Expression) -> str:
+        exact = self._data in (Data.EXACT_INPUTS, Data.EXACT)
+        return self._choose(name, written, exact)
+
+    def _choose(self, name: str, written: Expression, exact: bool) -> str:
+        text = written.exact if exact else written.seeded
+        if not text:
+            self.needs_data = True
+            text = f'data["{name}"]'
+        self._texts.append(text)
+        return text
+
+    def helpers(self) -> list[str]:
+        """Return the helper functions and statements that the expressions use."""
+        helpers = []
+        if any(text.startswith("script_object(") for text in self._texts):
+            helpers.append(SCRIPT_OBJECT)
+        if any("unpack(" in text for text in self._texts):
+            helpers.append(_UNPACK)
+        if self.needs_data:
+            helpers.append(f'data = torch.load("{DATA}", weights_only=True)')
+        if any("torch.rand" in text for text in self._texts):
+            helpers.append("torch.manual_seed(0)")
+        return helpers
+
+
+_UNPACK = '''
+def unpack(text, dtype, shape):
+    """Exact values, compressed."""
+    import base64
+    import zlib
+
+    raw = bytearray(zlib.decompress(base64.b85decode(text)))
+    return torch.frombuffer(raw, dtype=dtype).reshape(shape)
+'''
+
+
+SCRIPT_OBJECT = '''
+def script_object(state, name):
+    """An object of a class in C++, as it was saved."""
+    made = torch.ScriptObject.__new__(torch.ScriptObject)
+    made.__setstate__((state, name))
+    return made
+'''
 
 
 @dataclass(frozen=True)
@@ -276,3 +356,41 @@ def _run(printed: Source, record: RunRecord) -> str:
     export = f"program = torch.export.export(model, {example}{dynamic})"
     called_with = "failing" if _has(printed, "failing") else example
     return "model = Repro().eval()\n" + format_run(record, export, called_with)
+
+
+def format_run(record: RunRecord, export: str, called_with: str) -> str:
+    """Return the statements after the model: export, compile, run, compare.
+
+    Args:
+        export: the statement that assigns ``program``.
+        called_with: the name of the tuple of inputs; the tuple ``passing`` exists in
+            addition if the repro has a run that must pass.
+    """
+    conditions, signature = record.conditions, record.signature
+    name = "inputs" if conditions.passes else called_with
+    keeps_state, options = conditions.keeps_state, dict(conditions.inductor)
+    at_memory = signature.detail == MEMORY_FAULT and signature.stage is Stage.RUN
+    values = {
+        **vars(conditions),
+        "kind": signature.kind,
+        "stage": signature.stage,
+        "export": export,
+        "inputs": f"copy.deepcopy({name})" if keeps_state else name,
+        "options": f", inductor_configs={options!r}" if options else "",
+        "device": f", device_index={conditions.gpu}" if conditions.gpu > 0 else "",
+        "eager_is_late": keeps_state
+        or bool(conditions.interpreted_for)
+        or conditions.passes,
+        "copies_model": keeps_state and conditions.reference,
+        "calls": record.failure.calls,
+        "repeats": record.memory.loop,
+        "is_memory_fault": at_memory,
+        "guarded": record.guarded,
+        "needs_asan": record.needs_asan,
+        "need_not_show": record.need_not_show,
+        "by_chance": record.by_chance,
+        "ran_to_end": RAN_TO_END_PREFIX,
+        "cannot_tell": CANNOT_TELL,
+        "saved": SAVED,
+    }
+    return render("run.py.jinja", values).strip()

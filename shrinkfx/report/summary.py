@@ -14,8 +14,14 @@ from shrinkfx.failure.blame import Suspect, group_ties
 from shrinkfx.failure.signature import Signature
 from shrinkfx.failure.verdict import Verdict
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.report.record import Failure, OtherFailure, Programs, RunRecord, Spent
-from shrinkfx.report.repro_files import VerifiedRepro
+from shrinkfx.report.record import (
+    Failure,
+    OtherFailure,
+    Programs,
+    RunRecord,
+    Spent,
+    VerifiedRepro,
+)
 from shrinkfx.system.atomic_files import write_json
 from shrinkfx.torch_versions import why_untested
 from shrinkfx.version import __version__

@@ -28,8 +28,7 @@ from shrinkfx.protocol.answers import Ready
 from shrinkfx.protocol.choices import Backend, Build
 from shrinkfx.protocol.record import with_fields_of
 from shrinkfx.protocol.requests import HASH_SEED, CheckOptions
-from shrinkfx.report.caveats import OtherCauses
-from shrinkfx.report.record import ProgramSize
+from shrinkfx.report.record import OtherCauses, ProgramSize
 from shrinkfx.search.asker import Budget
 from shrinkfx.system.host_memory import estimate_available_bytes
 from shrinkfx.system.sandbox import Sandbox

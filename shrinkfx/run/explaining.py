@@ -34,6 +34,14 @@ from shrinkfx.protocol.choices import CandidateForm
 from shrinkfx.protocol.files import ArtifactFile
 from shrinkfx.protocol.record import read_older, to_json_with_old_names
 from shrinkfx.protocol.requests import CollectVersions
+from shrinkfx.report.anonymous import (
+    anonymize_explanation,
+    anonymize_run,
+    environment_text,
+    strip_origins,
+    use_repro_names,
+    with_gpu,
+)
 from shrinkfx.report.header import set_cause
 from shrinkfx.report.in_compiler import (
     find_own_function,
@@ -41,21 +49,17 @@ from shrinkfx.report.in_compiler import (
     format_stops_in_function,
 )
 from shrinkfx.report.issue.facts import IssueFacts, facts_of
-from shrinkfx.report.issue.from_model import ModelRemains, find_model_remains
-from shrinkfx.report.issue.plain import environment_text, strip_origins, with_gpu
-from shrinkfx.report.issue.renaming import anonymize_explanation, use_repro_names
+from shrinkfx.report.issue.script import find_model_remains
 from shrinkfx.report.issue.text import ISSUE, issue_text
-from shrinkfx.report.page.anonymous import anonymize_run
-from shrinkfx.report.page.links import find_failing_source
 from shrinkfx.report.page.record import (
     REPORT,
     Check,
     Run,
     Summary,
     SweepResult,
+    find_failing_source,
 )
-from shrinkfx.report.record import RunRecord
-from shrinkfx.report.repro_files import EMBEDDED
+from shrinkfx.report.record import EMBEDDED, ModelRemains, RunRecord
 from shrinkfx.report.summary import SUMMARY, write_cause
 from shrinkfx.report.sweep import SweepRow
 from shrinkfx.run.context import RunContext, Subject
@@ -522,7 +526,7 @@ def collect_run(out: Path, journal: Journal) -> Run:
         model=options.get("name") or Path(options.get("model", "")).name,
         command=options.get("command", ""),
         folder=_named(out) if options else "",
-        summary=Summary.from_json(summary) if summary else Summary(),
+        summary=read_older(Summary, summary or {}),
         checks=tuple(_check(query, target) for query in journal.list_queries()),
         program=program,
         no_program=_NOT_RECORDED if lacks_program else "",

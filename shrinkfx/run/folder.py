@@ -63,10 +63,10 @@ from shrinkfx.program.listing.printed_program import group_untested_kinds
 from shrinkfx.program.skeleton import Skeleton
 from shrinkfx.protocol.record import read_older
 from shrinkfx.protocol.requests import HASH_SEED
-from shrinkfx.report.issue.from_model import ModelRemains
-from shrinkfx.report.issue.renaming import use_repro_names
+from shrinkfx.report.anonymous import use_repro_names
 from shrinkfx.report.issue.text import ISSUE
 from shrinkfx.report.page.record import REPORT
+from shrinkfx.report.record import ModelRemains
 from shrinkfx.report.summary import SUMMARY
 from shrinkfx.run.context import RunContext
 from shrinkfx.system import scratch

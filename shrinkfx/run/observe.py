@@ -84,8 +84,12 @@ from shrinkfx.protocol.files import Traces
 from shrinkfx.protocol.operators import FakeMismatch, Misbehavior, OperatorFinding
 from shrinkfx.protocol.record import read_older
 from shrinkfx.protocol.requests import CheckOptions, Describe, Examine, SaveCandidate
-from shrinkfx.report.caveats import OtherCauses, format_finding, merge_mismatch_lines
-from shrinkfx.report.record import ProgramSize
+from shrinkfx.report.record import (
+    OtherCauses,
+    ProgramSize,
+    format_finding,
+    merge_mismatch_lines,
+)
 from shrinkfx.run.context import RunContext, Subject
 from shrinkfx.run.folder import PROGRAM
 from shrinkfx.run.reduction import oracle_for

@@ -21,7 +21,7 @@ from shrinkfx.events import (
     PhaseEntered,
 )
 from shrinkfx.options.options import Options
-from shrinkfx.report.repro_files import NoSource
+from shrinkfx.report.record import NoSource
 from shrinkfx.report.summary import summarise, write_summary
 from shrinkfx.run.context import INTERRUPTED, Subject
 from shrinkfx.run.explaining import (

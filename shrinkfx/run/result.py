@@ -36,26 +36,28 @@ from shrinkfx.protocol.requests import (
     SaveCandidate,
     WriteCandidate,
 )
+from shrinkfx.report.anonymous import strip_values
 from shrinkfx.report.header import set_failure_rate
-from shrinkfx.report.issue.code import lines_left_out
-from shrinkfx.report.issue.plain import strip_values
+from shrinkfx.report.issue.script import lines_left_out
 from shrinkfx.report.output import write_smallest_repro, write_surest
 from shrinkfx.report.record import (
+    EMBEDDED,
     BuildCounts,
     Conditions,
     Failure,
     GuardPages,
     Memory,
+    NoSource,
     Programs,
     ProgramSize,
+    ReproFiles,
     RunRecord,
     Search,
     Spent,
+    VerifiedRepro,
 )
-from shrinkfx.report.repro_files import EMBEDDED, NoSource, ReproFiles, VerifiedRepro
-from shrinkfx.report.running import SAVED
+from shrinkfx.report.repro import DATA, SAVED
 from shrinkfx.report.summary import summarise, write_summary
-from shrinkfx.report.tensors import DATA
 from shrinkfx.run.context import RunContext, Subject
 from shrinkfx.run.folder import (
     Reduction,

@@ -24,8 +24,7 @@ from shrinkfx.program.skeleton import Skeleton
 from shrinkfx.protocol.choices import CandidateForm, Guard
 from shrinkfx.protocol.record import read_older
 from shrinkfx.protocol.requests import CheckOptions
-from shrinkfx.report.record import ProgramSize
-from shrinkfx.report.repro_files import VerifiedRepro
+from shrinkfx.report.record import ProgramSize, VerifiedRepro
 from shrinkfx.report.summary import DIGITS
 from shrinkfx.run.context import RunContext, Subject, server_for
 from shrinkfx.run.folder import JOURNAL, load_unchanged_options, require_journal

@@ -11,7 +11,7 @@ from shrinkfx.api import Retrieved
 from shrinkfx.cli import task_output
 from shrinkfx.cli.main import main
 from shrinkfx.journal.journal import Journal
-from shrinkfx.report.repro_files import ReproFiles, VerifiedRepro
+from shrinkfx.report.record import ReproFiles, VerifiedRepro
 
 
 @pytest.mark.parametrize(

@@ -54,8 +54,11 @@ from shrinkfx.report.record import (  # noqa: E402
     ProgramSize,
     RunRecord,
 )
-from shrinkfx.report.repro import write_repro  # noqa: E402
-from shrinkfx.report.tensors import DATA, Data  # noqa: E402
+from shrinkfx.report.repro import (  # noqa: E402
+    DATA,
+    Data,
+    write_repro,
+)
 from shrinkfx.worker.aoti import backend as aoti  # noqa: E402
 from shrinkfx.worker.forkserver.serve import open_connection, serve  # noqa: E402
 from shrinkfx.worker.forkserver.supervise import Note, Work  # noqa: E402

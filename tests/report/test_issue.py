@@ -17,33 +17,42 @@ from shrinkfx.findings.decisions import format_decisions as decision_lines
 from shrinkfx.findings.operator_mismatch import OperatorMismatch
 from shrinkfx.findings.operators import Operator, format_fails_alone
 from shrinkfx.findings.record import Explanation, explanation_lines
-from shrinkfx.findings.values import WrongValue
 from shrinkfx.preloads.preload_bundle import CustomCompilerCode, PreloadBundle
 from shrinkfx.protocol.answers import Collected
 from shrinkfx.protocol.choices import Subsystem
-from shrinkfx.protocol.kernel_values import Wrong
 from shrinkfx.protocol.operators import VALUE_DEPENDENCIES, Misbehavior, OperatorFinding
-from shrinkfx.report.caveats import OtherCauses
-from shrinkfx.report.in_compiler import (
-    describe_custom_code,
-    format_disappears_without,
-    format_stops_in_function,
-)
-from shrinkfx.report.issue.code import Traits, quote_script, traits_of
-from shrinkfx.report.issue.facts import IssueFacts, facts_of
-from shrinkfx.report.issue.from_model import ModelRemains, find_model_remains
-from shrinkfx.report.issue.log import error_log
-from shrinkfx.report.issue.plain import (
+from shrinkfx.report.anonymous import (
     environment_text,
     strip_paths,
     strip_values,
     with_gpu,
 )
-from shrinkfx.report.issue.sentences import title_of
-from shrinkfx.report.issue.text import issue_text
-from shrinkfx.report.record import Conditions, Failure, Programs, ProgramSize, RunRecord
+from shrinkfx.report.in_compiler import (
+    describe_custom_code,
+    format_disappears_without,
+    format_stops_in_function,
+)
+from shrinkfx.report.issue.facts import IssueFacts, facts_of
+from shrinkfx.report.issue.script import (
+    Traits,
+    error_log,
+    find_model_remains,
+    quote_script,
+    traits_of,
+)
+from shrinkfx.report.issue.text import issue_text, title_of
+from shrinkfx.report.record import (
+    Conditions,
+    Failure,
+    ModelRemains,
+    OtherCauses,
+    Programs,
+    ProgramSize,
+    ReproFiles,
+    RunRecord,
+    VerifiedRepro,
+)
 from shrinkfx.report.record import Search as Searched
-from shrinkfx.report.repro_files import ReproFiles, VerifiedRepro
 
 SEEN = Signature(
     Kind.MISMATCH,
@@ -179,16 +188,6 @@ def test_log_line_numbers_match_the_script_as_it_ran(
     assert IssueFacts.from_line(facts.to_line()) == facts
 
 
-def test_title_of_a_miscomputed_size_names_no_operator() -> None:
-    shape = "output 0: shape torch.Size([22, 1]), eager gives torch.Size([25, 1])"
-    missized = replace(EXPLAINED, values=WrongValue(missized="3*s0 is 3 too small"))
-    title = title_of(replace(FACTS, message=shape), missized, Traits(dynamic=True))
-    assert title == (
-        "[AOTInductor] wrong shape because of a miscomputed dynamic size: [22, 1] "
-        "instead of [25, 1]"
-    )
-
-
 def test_given_title_is_used() -> None:
     text = issue_text(FACTS, EXPLAINED, SCRIPT, "", "int8 bmm is int64")
     assert text.startswith("# int8 bmm is int64\n")
@@ -225,9 +224,9 @@ def test_issue_and_terminal_list_the_same_undetermined_facts(
     settled: bool, own: bool
 ) -> None:
     """One list: that of the terminal and the page."""
-    values = WrongValue(missized="3*s0 is 3 too small") if settled else None
+    said = "The program was compiled for other inputs." if settled else ""
     untold = ("which operator was rewritten", f"why {GUILTY} is lost: no trace")
-    known = replace(EXPLAINED, values=values, unknown=untold)
+    known = replace(EXPLAINED, inputs=said, unknown=untold)
     places = ("torch._inductor.config post_grad_custom_pre_pass",)
     facts = replace(FACTS, needs_own=own, in_compiler=CustomCompilerCode(places=places))
     lines = text_of(facts, known).partition("determined:**\n")[2].splitlines()
@@ -478,26 +477,6 @@ def test_strides_issue_names_the_versions_whose_opcheck_compares_them(
     script = SCRIPT + "model = Repro().eval()\n"
     text = issue_text(FACTS, found, script, "")
     assert ("not in 2.11" in text) is (what == "strides")
-
-
-def test_issue_of_an_undeclared_write_is_for_the_operator_author() -> None:
-    mix = Operator("mix", "my.mix.default")
-    values = WrongValue(
-        culprits=(mix,),
-        wrong=Wrong(wrong=2, of=4),
-        value="arg0_1",
-        overwrites=True,
-        shown_by=("cpp_0",),
-    )
-    found = Explanation(cause=values.cause, culprits=(mix,), values=values)
-    title, top, _ = text_of(FACTS, found).split("\n\n", 2)
-    assert title.startswith("# my.mix: incorrect schema (AOTInductor: ")
-    assert "Do not file this with PyTorch" in top
-    assert "does not declare that the operator writes to `arg0_1`" in top
-    own = Operator("bmm", "aten.bmm.default")
-    theirs = replace(values, culprits=(own,))
-    found = Explanation(cause=theirs.cause, culprits=(own,), values=theirs)
-    assert text_of(FACTS, found).startswith("# [AOTInductor] ")
 
 
 def test_fake_kernel_mismatch_of_an_aten_operator_is_for_pytorch() -> None:

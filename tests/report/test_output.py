@@ -28,8 +28,8 @@ from shrinkfx.preloads.preload_bundle import (
 )
 from shrinkfx.program.uninstalled_files import UninstalledFiles
 from shrinkfx.report.output import write_smallest_repro, write_surest
-from shrinkfx.report.repro_files import NoSource, ReproFiles
-from shrinkfx.report.tensors import DATA
+from shrinkfx.report.record import NoSource, ReproFiles
+from shrinkfx.report.repro import DATA
 from shrinkfx.system.output_folder import output_folder, remove_if_empty
 
 SLICED = """

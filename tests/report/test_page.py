@@ -7,6 +7,7 @@ import hashlib
 import html.parser
 import itertools
 import json
+import re
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -26,19 +27,37 @@ from shrinkfx.findings.record import Explanation
 from shrinkfx.findings.values import WrongValue
 from shrinkfx.program.skeleton import Skeleton
 from shrinkfx.protocol.kernel_values import Wrong
-from shrinkfx.report.page.drawing import Drawing, draw, draw_within, lay_out
-from shrinkfx.report.page.folding import MOST, Fold, fold
-from shrinkfx.report.page.links import find_failing_source, list_links
-from shrinkfx.report.page.page import checks_of, figures, ranges, render_page, warnings
-from shrinkfx.report.page.parts import (
+from shrinkfx.protocol.record import read_older
+from shrinkfx.report.page.drawing import (
+    MOST,
+    Drawing,
+    Fold,
     Light,
     Part,
+    draw,
+    draw_within,
+    fold,
+    lay_out,
     parts_of,
     parts_of_candidate,
     parts_of_listing,
 )
-from shrinkfx.report.page.record import Check, Run, Summary
-from shrinkfx.report.page.search_chart import draw_search_chart, find_steps
+from shrinkfx.report.page.page import (
+    checks_of,
+    draw_search_chart,
+    find_steps,
+    ranges,
+    render_page,
+    warnings,
+)
+from shrinkfx.report.page.record import (
+    Check,
+    CheckCounts,
+    Run,
+    SizeChange,
+    Summary,
+    find_failing_source,
+)
 from shrinkfx.run.explaining import report_folder
 from shrinkfx.testing import ROWS, chain, listing, whole
 
@@ -108,10 +127,13 @@ def test_confirming_check_is_counted_apart_from_the_search() -> None:
     asked = Check(
         1, 0.0, "drop", "program", "fast", "ab", 3, frozenset(), Outcome.PASSED, "", 1
     )
-    made = Run("m.pt2", summary=Summary(checks=2), checks=(asked, asked, asked))
+    made = Run(
+        "m.pt2", summary=Summary(checks=CheckCounts(2)), checks=(asked, asked, asked)
+    )
     assert checks_of(made) == (2, 1)
     assert checks_of(replace(made, summary=Summary())) == (3, 0)
-    assert ("checks", "2", "1 more to confirm") in figures(made)
+    figure = "<dt>checks</dt><dd>2<small>1 more to confirm</small></dd>"
+    assert figure in render_page(made)
 
 
 @pytest.mark.parametrize("module", ["", "layers.0"])
@@ -447,19 +469,42 @@ def test_kernel_without_a_line_at_fault_is_found_by_its_name() -> None:
     assert find_failing_source(Explanation(), files) is None
 
 
-def test_links_describe_a_wrong_value_or_a_compile_error() -> None:
-    wrong = Wrong(wrong=3, of=8, first=(0, 1), got="1", expected="2")
-    values = WrongValue(wrong=wrong, kernel="k", launch=2, launches=3, value="buf1")
-    told = [link.what for link in list_links(Explanation(values=values))]
-    assert told == ["wrong value", "first", "kernel"]
-    halted = StopPoint((), "lowering", place="lowering.py:roll", message="no")
-    told = [link.what for link in list_links(Explanation(compile_error=halted))]
-    assert told == ["stopped at", "raised in"]
+@pytest.mark.parametrize(
+    ("found", "links"),
+    [
+        (
+            Explanation(
+                values=WrongValue(
+                    wrong=Wrong(wrong=3, of=8, first=(0, 1), got="1", expected="2"),
+                    kernel="k",
+                    launch=2,
+                    launches=3,
+                    value="buf1",
+                )
+            ),
+            ["wrong value", "first", "kernel"],
+        ),
+        (
+            Explanation(
+                compile_error=StopPoint(
+                    (), "lowering", place="lowering.py:roll", message="no"
+                )
+            ),
+            ["stopped at", "raised in"],
+        ),
+        (Explanation(chain=Chain(index="tmp0", value=3)), ["index"]),
+    ],
+)
+def test_links_lead_from_the_failure_to_its_origin(
+    found: Explanation, links: list[str]
+) -> None:
+    text = render_page(Run("model.pt2", explanation=found))
+    assert re.findall(r'<li><span class="what">(.*?)</span>', text) == links
 
 
 def test_summary_of_another_version_is_read_partially() -> None:
-    told = Summary.from_json({"operators": {"before": 3, "after": 1}, "is_new": 1})
-    assert told.sizes["operators"].after == 1
+    told = read_older(Summary, {"operators": {"before": 3, "after": 1}, "is_new": 1})
+    assert told.operators == SizeChange(3, 1)
     assert told.cpu_seconds == {}
 
 

@@ -17,9 +17,9 @@ from shrinkfx.findings.operators import Operator
 from shrinkfx.findings.record import Explanation
 from shrinkfx.journal.journal import Journal
 from shrinkfx.program.skeleton import Node, Role, Skeleton
-from shrinkfx.report.page.anonymous import anonymize_run, choose_new_names
+from shrinkfx.report.anonymous import anonymize_run, choose_new_names
 from shrinkfx.report.page.record import Run
-from shrinkfx.report.repro_files import EMBEDDED
+from shrinkfx.report.record import EMBEDDED
 from shrinkfx.run.explaining import report_folder
 from shrinkfx.testing import feed, operator, skeleton
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from shrinkfx.findings.chain import Chain, Layout, Limit, SizeSymbol
 from shrinkfx.findings.code import CodeLine
 from shrinkfx.findings.record import Explanation
-from shrinkfx.report.issue.renaming import anonymize_explanation, use_repro_names
+from shrinkfx.report.anonymous import anonymize_explanation, use_repro_names
 
 IDS = Layout("token_ids", "input", ("s77",), ("1",), "int64")
 TABLE = Layout("encoder.0.table", "weight", ("8",), ("1",), "float32")

@@ -23,20 +23,19 @@ from shrinkfx.failure.signature import MEMORY_FAULT, Kind, Signature, Stage
 from shrinkfx.preloads.definitions import Definitions
 from shrinkfx.protocol.choices import Guard
 from shrinkfx.protocol.source import Expression, Input, Source, Weight
-from shrinkfx.report.caveats import OtherCauses
 from shrinkfx.report.header import is_of_interpreter, read_failure, set_cause
 from shrinkfx.report.record import (
     Conditions,
     Failure,
     Memory,
+    NoSource,
+    OtherCauses,
     Programs,
     ProgramSize,
     RunRecord,
     Search,
 )
-from shrinkfx.report.repro import write_embedded, write_repro
-from shrinkfx.report.repro_files import NoSource
-from shrinkfx.report.tensors import Data
+from shrinkfx.report.repro import Data, write_embedded, write_repro
 
 CORRUPT = Signature(Kind.IMA, Stage.RUN, MEMORY_FAULT, "free(): invalid pointer")
 

@@ -19,21 +19,22 @@ from shrinkfx.program.apply import apply
 from shrinkfx.program.edits import Drop
 from shrinkfx.protocol.choices import Guard
 from shrinkfx.protocol.operators import Misbehavior, OperatorFinding
-from shrinkfx.report.caveats import OtherCauses
-from shrinkfx.report.issue.from_model import ModelRemains
 from shrinkfx.report.record import (
     BuildCounts,
     Failure,
     GuardPages,
     Memory,
+    ModelRemains,
+    OtherCauses,
     OtherFailure,
     Programs,
     ProgramSize,
+    ReproFiles,
     RunRecord,
     Search,
     Spent,
+    VerifiedRepro,
 )
-from shrinkfx.report.repro_files import ReproFiles, VerifiedRepro
 from shrinkfx.report.summary import group_other_failures, rank_suspects, summarise
 from shrinkfx.testing import chain, whole
 from shrinkfx.torch_versions import why_untested

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from support.lies import lie, strided, tensor
 
-from shrinkfx.report.caveats import OtherCauses, merge_mismatch_lines, strip_advice
+from shrinkfx.report.record import OtherCauses, merge_mismatch_lines, strip_advice
 
 MIX = "my.mix.default"
 LIE = strided("mix", (1, 5), (5, 1), MIX)

@@ -16,8 +16,7 @@ from shrinkfx.options.options import Options
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.protocol.answers import Checked, Difference, Ending, Invalid
 from shrinkfx.protocol.choices import Guard
-from shrinkfx.report.caveats import OtherCauses
-from shrinkfx.report.record import ProgramSize
+from shrinkfx.report.record import OtherCauses, ProgramSize
 from shrinkfx.run.context import Subject
 from shrinkfx.run.observe import require_any_adjacent_memory
 from shrinkfx.testing import chain

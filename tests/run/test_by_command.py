@@ -22,9 +22,8 @@ from shrinkfx.protocol.requests import (
     SaveCandidate,
     WriteCandidate,
 )
-from shrinkfx.report.record import ProgramSize
-from shrinkfx.report.repro_files import VerifiedRepro
-from shrinkfx.report.running import SAVED
+from shrinkfx.report.record import ProgramSize, VerifiedRepro
+from shrinkfx.report.repro import SAVED
 from shrinkfx.run.context import RunContext, Subject
 from shrinkfx.run.result import Result, verify_by_command, write_result
 from shrinkfx.testing import chain, whole

@@ -28,8 +28,7 @@ from shrinkfx.program.edits import Drop
 from shrinkfx.protocol.answers import Ending, Invalid, NotSanitized, Raised
 from shrinkfx.protocol.choices import Build, CandidateForm, Guard
 from shrinkfx.protocol.requests import CheckOptions
-from shrinkfx.report.record import ProgramSize
-from shrinkfx.report.repro_files import VerifiedRepro
+from shrinkfx.report.record import ProgramSize, VerifiedRepro
 from shrinkfx.run.context import RunContext, Subject
 from shrinkfx.run.reduction import reduce
 from shrinkfx.run.result import (

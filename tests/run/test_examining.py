@@ -18,7 +18,7 @@ from shrinkfx.options.options import Options
 from shrinkfx.protocol.answers import Ending, Examined, Raised
 from shrinkfx.protocol.operators import Misbehavior, OperatorFinding
 from shrinkfx.protocol.requests import Request
-from shrinkfx.report.caveats import format_finding
+from shrinkfx.report.record import format_finding
 from shrinkfx.run.context import RunContext
 from shrinkfx.run.observe import Described, examine_operators
 from shrinkfx.testing import chain

@@ -22,15 +22,16 @@ from shrinkfx.findings.record import Explanation
 from shrinkfx.journal.journal import Journal
 from shrinkfx.options.options import Options
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.report.caveats import OtherCauses
 from shrinkfx.report.record import (
     Failure,
     Memory,
+    OtherCauses,
     Programs,
     ProgramSize,
+    ReproFiles,
     RunRecord,
+    VerifiedRepro,
 )
-from shrinkfx.report.repro_files import ReproFiles, VerifiedRepro
 from shrinkfx.run import explaining
 from shrinkfx.run.context import RunContext, Subject
 from shrinkfx.run.explaining import explain_result

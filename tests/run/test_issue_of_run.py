@@ -21,8 +21,14 @@ from shrinkfx.findings.record import Explanation
 from shrinkfx.journal.journal import Journal
 from shrinkfx.options.options import Options
 from shrinkfx.protocol.answers import Collected, Ending, Raised
-from shrinkfx.report.record import Failure, Programs, ProgramSize, RunRecord
-from shrinkfx.report.repro_files import ReproFiles, VerifiedRepro
+from shrinkfx.report.record import (
+    Failure,
+    Programs,
+    ProgramSize,
+    ReproFiles,
+    RunRecord,
+    VerifiedRepro,
+)
 from shrinkfx.run import explaining as issue
 from shrinkfx.run.context import RunContext
 from shrinkfx.run.explaining import (

@@ -48,8 +48,7 @@ from shrinkfx.protocol.requests import (
     ListCandidate,
     Request,
 )
-from shrinkfx.report.caveats import OtherCauses
-from shrinkfx.report.record import ProgramSize
+from shrinkfx.report.record import OtherCauses, ProgramSize
 from shrinkfx.run import simplification as making_smaller
 from shrinkfx.run.context import RunContext, Subject
 from shrinkfx.run.reduction import SearchResult, reduce

@@ -35,7 +35,7 @@ from shrinkfx.protocol.requests import (
     Task,
     WriteCandidate,
 )
-from shrinkfx.report.repro_files import EMBEDDED, NoSource
+from shrinkfx.report.record import EMBEDDED, NoSource
 from shrinkfx.run.context import RunContext
 from shrinkfx.run.folder import JOURNAL, load_options_to_resume
 from shrinkfx.run.observe import SCHEMA

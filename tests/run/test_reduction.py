@@ -24,8 +24,7 @@ from shrinkfx.protocol.answers import Checked, Difference, Ending, Raised
 from shrinkfx.protocol.choices import Build, Step
 from shrinkfx.protocol.operators import Misbehavior, OperatorFinding
 from shrinkfx.protocol.requests import CheckCandidate, CheckOptions, Request
-from shrinkfx.report.caveats import OtherCauses
-from shrinkfx.report.record import ProgramSize
+from shrinkfx.report.record import OtherCauses, ProgramSize
 from shrinkfx.run.context import RunContext, Subject
 from shrinkfx.run.reduction import SearchResult, reduce, run_search_stages
 from shrinkfx.testing import Nodes, chain, operator, skeleton, whole

@@ -22,7 +22,7 @@ from shrinkfx.protocol.answers import Ending
 from shrinkfx.protocol.choices import Guard
 from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.report.record import Memory, ProgramSize, RunRecord
-from shrinkfx.report.tensors import DATA
+from shrinkfx.report.repro import DATA
 from shrinkfx.run.context import RunContext, Subject
 from shrinkfx.run.result import Result, by_first_names, verify_result, write_result
 from shrinkfx.testing import ROWS, chain, listed, listing, whole

@@ -49,8 +49,7 @@ from shrinkfx.report.record import (
     ProgramSize,
     RunRecord,
 )
-from shrinkfx.report.repro import write_repro
-from shrinkfx.report.tensors import Data
+from shrinkfx.report.repro import Data, write_repro
 from shrinkfx.worker.eager.intermediates import SEED, run_eager
 from shrinkfx.worker.graph.rebuild import CannotRebuild, RebuiltCandidate, rebuild
 from shrinkfx.worker.listing.build import build, print_listing

@@ -19,7 +19,7 @@ from shrinkfx.program.apply import apply
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Drop
 from shrinkfx.protocol.requests import Setup
-from shrinkfx.report.tensors import SCRIPT_OBJECT
+from shrinkfx.report.repro import SCRIPT_OBJECT
 from shrinkfx.worker.eager.intermediates import SEED, EagerValues, RunRecord, run_eager
 from shrinkfx.worker.graph.describe import describe
 from shrinkfx.worker.graph.rebuild import RebuiltCandidate, rebuild

@@ -11,10 +11,9 @@ from shrinkfx.preloads.preload_bundle import CustomCompilerCode
 from shrinkfx.program.display_text import cut_middle
 from shrinkfx.program.listing.printed_program import group_untested_kinds
 from shrinkfx.protocol.record import Message
-from shrinkfx.report.caveats import OtherCauses
 from shrinkfx.report.in_compiler import find_own_function
-from shrinkfx.report.issue.log import without_warnings
-from shrinkfx.report.record import RunRecord
+from shrinkfx.report.issue.script import without_warnings
+from shrinkfx.report.record import OtherCauses, RunRecord
 from shrinkfx.version import __version__
 
 _LOG = 8_000

@@ -1,39 +1,49 @@
-"""``ISSUE.md``: PyTorch's bug report form, or a form for the author of an operator."""
+"""``ISSUE.md``: PyTorch's bug report form, or a form for the author of an operator.
+
+The sentences are in ``issue.md.jinja``. This module computes the values in them, the
+title, and which sentences on the cause say more than the rest of the issue.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 
-from shrinkfx.failure.signature import Kind
-from shrinkfx.findings.decisions import counted
+from shrinkfx.failure.signature import Kind, Stage
+from shrinkfx.findings.code import CodeLine
+from shrinkfx.findings.decisions import PARTS, format_decisions
+from shrinkfx.findings.operator_mismatch import OperatorMismatch
+from shrinkfx.findings.operators import format_fails_alone
 from shrinkfx.findings.record import Explanation
-from shrinkfx.program.listing.printed_program import join_words
-from shrinkfx.report.issue.cause import (
+from shrinkfx.program.display_text import cut_text
+from shrinkfx.protocol.operators import VALUE_DEPENDENCIES, differing_properties
+from shrinkfx.report.anonymous import (
     is_triton,
-    issue_cause_sentences,
-    quote_failing_code,
-    rewrite_for_issue,
+    mark_code,
+    quoted_code,
+    strip_default_overload,
+    strip_origins,
+    strip_paths,
 )
-from shrinkfx.report.issue.code import lines_left_out, quote_script, traits_of
+from shrinkfx.report.in_compiler import (
+    ENDS,
+    capitalize_sentence,
+    describe_custom_code,
+    format_disappears_without,
+    format_stops_in_function,
+    format_title_part,
+    name_sources,
+)
 from shrinkfx.report.issue.facts import IssueFacts
-from shrinkfx.report.issue.log import error_log
-from shrinkfx.report.issue.plain import mark_code, strip_origins, strip_paths
-from shrinkfx.report.issue.sentences import (
-    circumstances,
-    format_actual,
-    format_expected,
-    format_failure_sentence,
-    on_versions,
-    title_of,
+from shrinkfx.report.issue.script import (
+    Traits,
+    error_log,
+    lines_left_out,
+    quote_script,
+    traits_of,
+    write_opcheck,
 )
-from shrinkfx.report.issue.to_author import (
-    IncorrectOperator,
-    find_incorrect_operator,
-    format_contradiction,
-    format_custom_code_note,
-    format_recipient_note,
-    format_reproduction,
-)
+from shrinkfx.report.template import render
 
 ISSUE = "ISSUE.md"
 """Name of the file, next to the repro."""
@@ -43,6 +53,16 @@ _QUOTED = 20_000
 
 _VERSIONS = 3
 """Number of versions for an operator's author: PyTorch, Python and a compiler."""
+
+_NAMED = 3
+"""Maximum number of operators that a sentence names."""
+
+_TITLE = 120
+"""Maximum characters of a title."""
+
+_GUARDS = "guard pages: "
+
+_CHECKS_INPUTS = "AOTI_RUNTIME_CHECK_INPUTS"
 
 
 def issue_text(
@@ -59,262 +79,328 @@ def issue_text(
         environment: the text of the section on versions.
         title: the title; '' derives one.
     """
-    title = title or title_of(
-        facts, explanation, traits_of(script, dynamic=facts.dynamic)
-    )
-    wrong = find_incorrect_operator(explanation)
-    parts = [
-        f"# {title}",
-        *_unverified(facts),
-        *(
-            _for_pytorch(facts, explanation, script, environment)
-            if wrong is None
-            else _for_its_author(facts, explanation, wrong, script)
-        ),
-        _made_by(facts),
-    ]
-    return "\n\n".join(parts) + "\n"
+    traits = traits_of(script, dynamic=facts.dynamic)
+    mismatch = find_operator_mismatch(explanation)
+    values = {
+        **vars(facts),
+        **_values_of_failure(facts, explanation),
+        **_values_of_script(facts, script),
+        **_values_of_cause(facts, explanation, mismatch),
+        **_values_of_custom_code(facts),
+        "title": title or title_of(facts, explanation, traits),
+        "traits": traits,
+        "environment": environment,
+        "mismatch": mismatch,
+    }
+    if mismatch is not None:
+        values |= _values_of_mismatch(facts, mismatch, script)
+    return render("issue/issue.md.jinja", values).strip() + "\n"
 
 
-def _for_pytorch(
-    facts: IssueFacts, explanation: Explanation, script: str, environment: str
-) -> Iterator[str]:
-    if facts.may_be_custom_code:
-        yield format_custom_code_note(facts)
-    if explanation.inputs:
-        yield (
-            "> **Check the inputs first: do not file this as it is.** "
-            f"{strip_origins(explanation.inputs, explanation)}"
-        )
-    elif facts.kind is Kind.CHECK_INPUTS:
-        yield _format_rejection(explanation)
-    yield "### 🐛 Describe the bug"
-    yield from _description(facts, explanation, script)
-    yield "### Error logs"
-    yield _fenced(_log(facts, script))
-    yield "### Versions"
-    yield _fenced(environment)
+def find_operator_mismatch(explanation: Explanation) -> OperatorMismatch | None:
+    """Return the mismatch that the author of its operator must correct, or None."""
+    found = explanation.culprit_mismatch
+    is_authors = found is not None and (found.is_of_values or found.operator.is_custom)
+    return found if is_authors else None
 
 
-_REJECTED = (
-    "> **Check the inputs first.** The compiled program rejects an input. This is a "
-    "bug in PyTorch only if the exported program accepts that input."
-)
+# The values of each part of the template.
 
 
-def _format_rejection(explanation: Explanation) -> str:
-    """Return the note on a rejected input, which says whether the input is at fault."""
+def _values_of_failure(
+    facts: IssueFacts, explanation: Explanation
+) -> dict[str, object]:
+    first = strip_paths(_first_line(facts.message))
+    error = facts.message.partition(":")[0]
+    # The first sentence already names AOTI_RUNTIME_CHECK_INPUTS.
+    stated = [_CHECKS_INPUTS] if facts.kind is Kind.CHECK_INPUTS else []
+    versions = (known.partition(" ") for known in facts.versions)
     refusal = explanation.chain.refusal if explanation.chain else None
     symbols = refusal.symbols if refusal else ()
-    wrong = [symbol for symbol in symbols if symbol.is_out_of_range]
-    if not wrong:
-        return _REJECTED
-    declared = "; ".join(symbol.declaration for symbol in wrong)
-    return (
-        "> **Do not file this with PyTorch.** The compiled program is right to reject "
-        f"the input: the exported program declares {declared}. Pass an input within "
-        "the range, or export the program with a wider range."
-    )
+    return {
+        "is_verified": facts.is_verified,
+        "may_be_custom_code": facts.may_be_custom_code,
+        "operators": list_named_operators(facts, explanation),
+        "error_class": error if re.fullmatch(r"\w*(Error|Exception)", error) else "",
+        "first_line": first.removeprefix(_GUARDS),
+        "by_guard_pages": first.startswith(_GUARDS),
+        "percent": f"{facts.rate:.0%}",
+        "fails_on": [version for version in facts.tested if facts.tested[version]],
+        "passes_on": [version for version in facts.tested if not facts.tested[version]],
+        "variables": [name for name in facts.environment if name not in stated],
+        "torch": next((v for name, _, v in versions if name == "torch"), ""),
+        "invalid_inputs": strip_origins(explanation.inputs, explanation),
+        "out_of_range": [s.declaration for s in symbols if s.is_out_of_range],
+    }
 
 
-def _for_its_author(
-    facts: IssueFacts, explanation: Explanation, wrong: IncorrectOperator, script: str
-) -> Iterator[str]:
-    """Yield the sections for an operator's author: declared and actual result first."""
-    yield format_recipient_note(facts, wrong)
-    yield "### Declared vs. actual"
-    yield format_contradiction(facts, wrong)
-    yield "### How to reproduce"
-    yield from format_reproduction(wrong, script)
-    yield "### Impact"
-    yield from _description(facts, explanation, script)
-    yield "### Versions"
-    yield _fenced("\n".join(facts.versions[:_VERSIONS]))
-
-
-def _log(facts: IssueFacts, script: str) -> str:
-    log = error_log(facts.log, "repro.py", _line_offset(facts, script))
-    message = strip_paths(facts.message)
-    if facts.kind is Kind.CRASH and message not in log:
-        log = f"{log}\n\nThe process was killed by {message}."  # not in the log
-    return log.strip() or message
-
-
-def _line_offset(facts: IssueFacts, script: str) -> int:
-    """Return how far line numbers of the log exceed those of the reader's copy.
-
-    The copy is the quoted code if it is short enough, otherwise the current
-    ``repro.py``.
-    """
+def _values_of_script(facts: IssueFacts, script: str) -> dict[str, object]:
+    text = quote_script(script)
+    is_quoted = len(text) <= _QUOTED
+    # The log counts lines as the reader's copy does: the quoted code, or the current
+    # repro.py, whose header may have another length than when it ran.
     now = lines_left_out(script)
     ran = now if facts.above is None else facts.above
-    return ran if _is_quoted(quote_script(script)) else ran - now
+    log = error_log(facts.log, "repro.py", ran if is_quoted else ran - now)
+    message = strip_paths(facts.message)
+    if facts.kind is Kind.CRASH and message not in log:
+        log = f"{log}\n\nThe process was killed by {message}."
+    return {
+        "script": text.rstrip(),
+        "is_quoted": is_quoted,
+        "log": log.strip() or message,
+    }
 
 
-def _is_quoted(text: str) -> bool:
-    return len(text) <= _QUOTED
+def _values_of_custom_code(facts: IssueFacts) -> dict[str, object]:
+    found, anonymous = facts.in_compiler, facts.anonymous
+    sources = name_sources(found, anonymous=anonymous, mark="`")
+    owner = "the custom code"
+    if not anonymous and (facts.inside or found.sources):
+        owner = f"`{facts.inside}`" if facts.inside else sources
+    clause, inside = sources, ""
+    if found.places:
+        clause = describe_custom_code(found, anonymous=anonymous, mark="`")
+    if facts.inside:
+        inside = format_stops_in_function(
+            facts.kind, facts.inside, anonymous=anonymous, mark="`"
+        )
+    return {
+        "custom_code_owner": owner,
+        "custom_code_sources": sources,
+        "custom_code": capitalize_sentence(clause),
+        "custom_code_clause": clause,
+        "stops_in_function": inside,
+    }
 
 
-def _unverified(facts: IssueFacts) -> Iterator[str]:
-    if facts.is_verified:
-        return
-    did = "has not been run"
-    if facts.runs:
-        did = f"failed in {facts.failed} of {facts.runs} runs"
-    yield (
-        f"> **Not verified: do not file this as it is.** The script below {did} in an "
-        "empty folder. Run it and see it fail before you file the issue."
+def _values_of_mismatch(
+    facts: IssueFacts, mismatch: OperatorMismatch, script: str
+) -> dict[str, object]:
+    declared, made = mismatch.declared, mismatch.made
+    has_specs = not mismatch.is_of_values and declared is not None and made is not None
+    differs = differing_properties(declared, made) if declared and made else ()
+    # The difference may repeat both specs; the arguments of the call come after them.
+    _, is_known, arguments = mismatch.difference.rpartition(", for ")
+    is_placed = mismatch.place and not facts.anonymous
+    operator = mismatch.operator.operator
+    return {
+        "operator": strip_default_overload(operator),
+        "wrong_part": "kernel" if mismatch.is_of_values else "fake kernel",
+        "place": f" (`{mismatch.place}`)" if is_placed else "",
+        "value_dependency": VALUE_DEPENDENCIES.get(mismatch.what, ""),
+        "has_specs": has_specs,
+        "result": f" (result {mismatch.result})" if mismatch.result else "",
+        "arguments": arguments if is_known else "",
+        "opcheck": None if mismatch.is_of_values else write_opcheck(operator, script),
+        "differs_in_strides": differs == ("strides",),
+        "author_versions": "\n".join(facts.versions[:_VERSIONS]),
+    }
+
+
+def _values_of_cause(
+    facts: IssueFacts, explanation: Explanation, mismatch: OperatorMismatch | None
+) -> dict[str, object]:
+    decisions, caveats = explanation.decisions, facts.caveats
+    if mismatch is not None:  # the issue states this mismatch already
+        caveats = caveats.without_operator(mismatch.operator.operator)
+    switching = decisions.switching if decisions else None
+    triton = is_triton(explanation)
+    unknown = (
+        rewrite_for_issue(text, facts, explanation) for text in explanation.unknown
     )
+    return {
+        "caveats": [_sentence(text) for text in caveats.all()],
+        "cause_sentences": cause_sentences(facts, explanation, mismatch),
+        "decisions": decisions,
+        "options": switching if switching and not switching.unknown else None,
+        "part_names": PARTS,
+        "bare": strip_default_overload,
+        "skipped_parts": [
+            part
+            for part in (decisions.left_out if decisions else ())
+            if not part.only_shows
+        ],
+        "triton": triton,
+        "failing_code": quote_failing_code(explanation, "#" if triton else "//"),
+        "open_questions": [_capitalized(text.rstrip(".")) for text in unknown],
+        "is_settled": explanation.is_settled,
+    }
 
 
-def _description(
-    facts: IssueFacts, explanation: Explanation, script: str
-) -> Iterator[str]:
-    traits = traits_of(script, dynamic=facts.dynamic)
-    first = format_failure_sentence(facts, explanation, traits)
-    yield " ".join([first, *circumstances(facts, traits)])
-    yield from _input_program_caveats(facts, explanation)
-    yield from _repro(facts, script)
-    wrong = find_incorrect_operator(explanation)
-    expected = format_expected(facts) if wrong is None else wrong.expected
-    actual = format_actual(facts)
-    yield f"**Expected:** {expected}\n\n**Actual:** {actual}"
-    if facts.tested:
-        yield on_versions(facts.tested)
-    yield from _cause(facts, explanation)
-    if unknown := "\n".join(f"- {text}" for text in list_unknowns(facts, explanation)):
-        yield f"**Not tested or not determined:**\n{unknown}"
-
-
-def _input_program_caveats(
-    facts: IssueFacts, explanation: Explanation
-) -> Iterator[str]:
-    """Yield other possible causes, with the sizes of the input program."""
-    wrong = find_incorrect_operator(explanation)
-    caveats = facts.caveats
-    if wrong is not None:  # the issue states this mismatch already
-        caveats = caveats.without_operator(wrong.operator.operator)
-    if texts := caveats.all():
-        rows = "\n".join(f"- {_sentence(text)}" for text in texts)
-        yield f"In the input program (before the reduction, at its sizes):\n{rows}"
-
-
-def _repro(facts: IssueFacts, script: str) -> Iterator[str]:
-    text = quote_script(script)
-    files = ", ".join(f"`{name}`" for name in facts.needed_files)
-    if not _is_quoted(text):
-        what = f"`repro.py`, {files}" if files else "`repro.py`"
-        yield f"The script is too long to quote and is attached: {what}."
-        return
-    yield _fenced(text.rstrip(), "python")
-    if files:
-        yield f"Put the attached {files} in the folder in which you run the script."
-    if facts.guarded:
-        yield _ON_GPU if facts.on_gpu else _SANITIZED
-
-
-_SANITIZED = (
-    "The script accesses memory outside a tensor, which is not guaranteed to fail. "
-    "AddressSanitizer, a compiler tool that reports out-of-bounds accesses, detects "
-    "the access in every run: set `CXX` to a compiler that adds `-fsanitize=address`, "
-    "and `LD_PRELOAD` to `libasan.so`."
-)
-_ON_GPU = (
-    "The script accesses memory outside a tensor, which is not guaranteed to fail. The "
-    "access was observed with poison values or inaccessible pages next to each tensor. "
-    "compute-sanitizer reports it if no other tensor is located there."
-)
-
-
-def _cause(facts: IssueFacts, explanation: Explanation) -> Iterator[str]:
-    if sentences := issue_cause_sentences(facts, explanation):
-        is_known = find_incorrect_operator(explanation) is not None
-        label = "Where it fails" if is_known else "Root cause"
-        yield f"**{label}:** {' '.join(sentences)}"
-    if lines := quote_failing_code(explanation):
-        yield _fenced(lines, "python" if is_triton(explanation) else "cpp")
+def _capitalized(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}"
 
 
 def _sentence(text: str) -> str:
     """Convert a warning to a sentence, without advice for users of shrinkfx."""
     parts = [part for part in text.split(". ") if " --" not in f" {part}"]
-    text = strip_paths(mark_code(". ".join(parts))).rstrip(" .")
-    return f"{text[:1].upper()}{text[1:]}."
+    return _capitalized(strip_paths(mark_code(". ".join(parts))).rstrip(" .")) + "."
 
 
-def _fenced(text: str, language: str = "") -> str:
-    fence = "```"
-    while fence in text:
-        fence += "`"
-    return f"{fence}{language}\n{text}\n{fence}"
+# The cause.
 
 
-def _made_by(facts: IssueFacts) -> str:
-    is_same = facts.before == facts.after
-    how, origin = ("Found", "in") if is_same else ("Reduced", "from")
-    model = f"a program with {counted(facts.before, 'operator')}"
-    return f"({how} with shrinkfx {facts.tool} {origin} {model}.)"
+def cause_sentences(
+    facts: IssueFacts, explanation: Explanation, mismatch: OperatorMismatch | None
+) -> list[str]:
+    """Return the sentences on the cause that the issue does not state elsewhere."""
+    known, inside = explanation.decisions, facts.inside
+    stated = format_decisions(known, facts.failure) if known is not None else []
+    stated += map(format_fails_alone, explanation.operators)
+    for anonymous in (True, False):
+        stated.append(format_disappears_without(facts.in_compiler, anonymous=anonymous))
+        if inside:
+            text = format_stops_in_function(facts.kind, inside, anonymous=anonymous)
+            stated.append(text)
+    if mismatch is not None:
+        stated.append(mismatch.sentence)
+    sentences = [text for text in explanation.cause if text not in stated]
+    shortened = (_drop_repeated_parts(text, facts, explanation) for text in sentences)
+    return [rewrite_for_issue(text, facts, explanation) for text in shortened if text]
 
 
-def list_unknowns(facts: IssueFacts, explanation: Explanation) -> list[str]:
-    """List what was not tested or could not be determined."""
-    unknowns = [*_of_the_failure(facts), *_open_questions(facts, explanation)]
-    if find_incorrect_operator(explanation) is not None:
-        return unknowns
-    if facts.may_be_custom_code:
-        return [*unknowns, _WHOSE_FAULT]
-    if not issue_cause_sentences(facts, explanation):
-        unknowns.append("The root cause.")
-    if explanation.decisions is None:
-        unknowns.append(
-            "Whether an Inductor option or pass makes the failure disappear."
-        )
-    return [*unknowns, *_elsewhere(facts)]
+def rewrite_for_issue(text: str, facts: IssueFacts, explanation: Explanation) -> str:
+    """Rewrite a sentence on the cause for a reader without the model and its files."""
+    text = strip_origins(text, explanation, anonymous=facts.anonymous)
+    return strip_paths(mark_code(text))
 
 
-def _of_the_failure(facts: IssueFacts) -> Iterator[str]:
-    if facts.rate < 1:
-        often = f"the script fails in about {facts.rate:.0%} of the runs"
-        yield f"Why the failure is intermittent: {often}."
-    if facts.guarded:
-        sanitizer = "compute-sanitizer" if facts.on_gpu else "AddressSanitizer"
-        yield f"Whether the script fails without {sanitizer}."
-    if facts.stopped:
-        yield "Whether a smaller program fails: the search stopped early."
-    elif not facts.minimal:
-        yield "Whether every operator of the script is needed."
-    elif facts.not_tested:
-        kinds = join_words(facts.not_tested)
-        yield f"Whether it fails with smaller or simpler {kinds}."
-    if not facts.compared:
-        yield "The correct result: eager rejects these inputs as well."
-    if facts.in_compiler.places and not facts.needs_own:
-        yield "Whether the script fails without the custom Inductor code."
+def _drop_repeated_parts(text: str, facts: IssueFacts, explanation: Explanation) -> str:
+    """Remove from a sentence on the cause what the issue states elsewhere."""
+    lines = [line for code in quoted_code(explanation) for line in code]
+    if any(line.at_fault and f"`{line.text.strip()}`" in text for line in lines):
+        return ""  # the line is quoted below with its context
+    first = facts.message.strip().partition("\n")[0].rstrip(".")
+    doing, fails, _ = text.partition(" fails: ")
+    if not (fails and first and first in text):
+        return text
+    stop = explanation.compile_error
+    is_more = stop is not None and (stop.kernel or stop.doing != "the run")
+    return f"{doing} fails." if is_more else ""
 
 
-def _open_questions(facts: IssueFacts, explanation: Explanation) -> Iterator[str]:
-    """Yield the open questions on the cause, as the terminal and the page list them."""
-    stands = " (the root cause does not depend on this)"
-    stands = stands if explanation.is_settled else ""
-    for text in explanation.unknown:
-        known = rewrite_for_issue(text, explanation, anonymous=facts.anonymous)
-        sentence = known.rstrip(".")
-        yield f"{sentence[:1].upper()}{sentence[1:]}{stands}."
+def quote_failing_code(explanation: Explanation, comment: str) -> str:
+    """Quote the generated code around the failing line, or return ''."""
+    for code in quoted_code(explanation):
+        if any(line.at_fault for line in code):
+            return "\n".join(_marked(code, comment))
+    return ""
 
 
-_WHOSE_FAULT = "Whether the bug is in the custom Inductor code or in PyTorch."
-_WHICH_OPTION = "Whether an Inductor option or pass makes the failure disappear."
+def _marked(lines: Sequence[CodeLine], comment: str) -> Iterator[str]:
+    indents = [len(c.text) - len(c.text.lstrip()) for c in lines if c.text.strip()]
+    margin = min(indents, default=0)
+    for line in lines:
+        mark = f"  {comment} <-- here" if line.at_fault else ""
+        yield cut_text(strip_paths(line.text[margin:].rstrip()), 200) + mark
 
 
-def _elsewhere(facts: IssueFacts) -> Iterator[str]:
-    torch = next((known for known in facts.versions if known.startswith("torch ")), "")
-    other = f"PyTorch versions other than {torch.removeprefix('torch ')}"
-    if facts.interpreted:
-        yield (
-            f"A real GPU: the kernels were compiled for {facts.interpreted} and ran on "
-            "Triton's interpreter."
-        )
-        if not facts.tested:
-            yield f"{other}."
-    else:
-        yield "Other devices." if facts.tested else f"{other}, and other devices."
+# The title.
+
+
+def title_of(facts: IssueFacts, explanation: Explanation, traits: Traits) -> str:
+    """Return the first title of the template that is short enough."""
+    symptom, preposition, detail = _symptom(facts)
+    mismatch = find_operator_mismatch(explanation)
+    names = list_named_operators(facts, explanation)
+    operators = " + ".join(names) if len(names) <= _NAMED else f"{len(names)} operators"
+    custom = []
+    if facts.needs_own:
+        found, anonymous = facts.in_compiler, facts.anonymous
+        custom = [format_title_part(found, operators, anonymous=anonymous)]
+    writes = f"{traits.writes} written in place" if traits.writes else ""
+    invalid = explanation.inputs.partition(". ")[0]
+    values = {
+        **vars(facts),
+        "symptom": symptom,
+        "preposition": preposition,
+        "detail": detail,
+        "details": [*dict.fromkeys([detail, _CLASSES.sub("", detail)])]
+        + [""] * bool(custom and detail),
+        "mismatch": mismatch,
+        "operator": strip_default_overload(mismatch.operator.operator)
+        if mismatch
+        else "",
+        "operators": operators,
+        "ends": ENDS.get(facts.kind, ""),
+        "invalid_inputs": f"{invalid[:1].lower()}{invalid[1:]}",
+        "rejected_input": _rejected_input(explanation),
+        "traits": traits,
+        "extras": [*filter(None, ["dynamic shapes" * traits.dynamic, writes])],
+        "custom": custom,
+    }
+    titles = render("issue/titles.txt.jinja", values).strip().splitlines()
+    shortened = f"{titles[-1][: _TITLE - 3].rpartition(' ')[0]} ..."
+    return next((title for title in titles if len(title) <= _TITLE), shortened)
+
+
+def _rejected_input(explanation: Explanation) -> str:
+    refused = explanation.chain.refusal if explanation.chain is not None else None
+    if refused is None or refused.input is None:
+        return "an input"
+    dim = "" if refused.dim is None else f", dim {refused.dim}"
+    return f"input {refused.input.name}{dim}"
+
+
+def list_named_operators(facts: IssueFacts, explanation: Explanation) -> list[str]:
+    """List the culprit operators if known, otherwise all operators that remain."""
+    culprits = [each.operator for each in explanation.culprits]
+    if len(culprits) > _NAMED or not culprits:
+        python = ("<built-in", "<function")
+        culprits = [name for name in facts.targets if not name.startswith(python)]
+    return list(dict.fromkeys(map(strip_default_overload, culprits or facts.targets)))
+
+
+_CLASSES = re.compile(r"^(?:[\w.]*(?:Error|Exception): )+")
+
+_SYMPTOMS = {
+    Kind.MISMATCH: ("wrong result", "of"),
+    Kind.NAN: ("NaN or inf in the result", "of"),
+    Kind.HANG: ("hang", ""),
+    Kind.OOM: ("excessive memory use", ""),
+    Kind.CRASH: ("crash", ""),
+    Kind.CHECK_INPUTS: (f"{_CHECKS_INPUTS}=1 rejects an input", "of"),
+    Kind.COMPILE_ERROR: ("compile error", "in"),
+    Kind.LOAD_ERROR: ("cannot load the package", "compiled from"),
+    Kind.ASSERT: ("assertion failure", "in"),
+}
+"""The text of a title before the operators, and the preposition, if not the stage."""
+
+_WITH_MESSAGE = (Kind.CRASH, Kind.COMPILE_ERROR, Kind.LOAD_ERROR)
+
+_METADATA = re.compile(
+    r".*?\b(dtype|shape|device|layout|strides?) (.*), eager gives (.*)"
+)
+
+_TORCHS = re.compile(r"torch\.(?:Size\()?([^()]+)\)?")
+
+
+def _symptom(facts: IssueFacts) -> tuple[str, str, str]:
+    """Return symptom, preposition, and the detail that follows the operators."""
+    kind, first = facts.kind, _first_line(facts.message)
+    compiles = facts.stage is Stage.COMPILE
+    when = "when compiling" if compiles else "when running"
+    if kind is Kind.MISMATCH and (differs := _METADATA.match(first)):
+        got, wanted = (_TORCHS.sub(r"\1", text) for text in differs.groups()[1:])
+        return f"wrong {differs[1]}", "of", f"{got} instead of {wanted}"
+    if kind is Kind.IMA:
+        return "illegal memory access", when if compiles else "in", ""
+    if kind is Kind.CRASH and re.fullmatch(r"SIG\w+", first):
+        return first, when, ""
+    if kind is Kind.ASSERT and "index out of bounds" in first:
+        return "index out of bounds", "in", ""
+    name, _, message = first.partition(": ")
+    without_class = message if message and re.fullmatch(r"[\w.]+", name) else first
+    if kind in _SYMPTOMS:
+        symptom, preposition = _SYMPTOMS[kind]
+        is_stated = kind in (Kind.CHECK_INPUTS, Kind.ASSERT)
+        detail = without_class if is_stated else first if kind in _WITH_MESSAGE else ""
+        return symptom, preposition or when, detail
+    if re.fullmatch(r"[\w.]*(?:Error|Exception)", name):
+        return name, "in", message
+    return "error", "in", without_class
+
+
+def _first_line(text: str) -> str:
+    return next((row.strip() for row in text.splitlines() if row.strip()), "")

@@ -1,15 +1,309 @@
-"""Geometry of a program's drawing: boxes, connecting lines, and nested drawings."""
+"""A program as a drawing: connected boxes, folded by modules, with positions.
+
+The boxes are the operators, inputs and outputs of a program. A large program is folded
+by its modules into few boxes, recursively:
+
+    embed, layers.0.norm, layers.0.qkv, ... layers.23.down, head
+    becomes    embed, layers.0 (18 operators), ..., layers.23 (18 operators), head
+
+A fold is a run of consecutive operators in program order. So folds can be read in that
+order, and no two folds depend on each other.
+"""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 
 import igraph
 
-from shrinkfx.report.page.folding import SPAN, Fold, Item, fold, parts_in
-from shrinkfx.report.page.parts import Light, Part
+from shrinkfx.program.candidate import Candidate
+from shrinkfx.program.listing.names import Names
+from shrinkfx.program.listing.printed_program import (
+    RETURN,
+    InputOrWeight,
+    PrintedProgram,
+)
+from shrinkfx.program.skeleton import Role, Skeleton, TensorType
+from shrinkfx.report.anonymous import strip_default_overload
+
+
+class Light(StrEnum):
+    """How a box is drawn."""
+
+    GONE = "gone"
+    KEPT = "kept"
+    GUILTY = "guilty"
+    VALUE = "value"
+    """An input or output, which is no operator."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A box of a drawing.
+
+    Attributes:
+        reads: names of the boxes whose values it reads.
+        label: the text; ``more`` is the tooltip.
+        scope: the components of the path of its module.
+        index: of the operator in the program, from 0; -1 for other boxes.
+        operators: the number of operators it counts for, subgraphs included.
+    """
+
+    name: str
+    label: str
+    more: str
+    reads: tuple[str, ...]
+    scope: tuple[str, ...] = ()
+    light: Light = Light.GONE
+    index: int = -1
+    operators: int = 1
+
+
+OUTPUT = "output"
+"""Name of the box of the program's results; no node has this name."""
+
+
+def parts_of(
+    program: Skeleton, remaining: Collection[str], culprits: Collection[str] = ()
+) -> list[Part]:
+    """List the boxes of an input program in program order; kept operators are lit."""
+    found = list[Part]()
+    for name in program.inputs:
+        more = f"{name}: {_format_type(program.node(name).value)}"
+        found.append(Part(name, name, more, (), (), _VALUE))
+    # Operators without an effect are not shown.
+    live = Candidate.from_skeleton(program).keep
+    for index, name in enumerate(program.operators):
+        if name not in live:
+            continue
+        node = program.node(name)
+        light = Light.KEPT if name in remaining else Light.GONE
+        light = Light.GUILTY if name in culprits and name in remaining else light
+        call = f"{name} = {node.target}"
+        more = _lines(call, _format_type(node.value), node.scope, node.source)
+        reads = _reads(program, node.operands)
+        scope = tuple(filter(None, node.scope.split(".")))
+        label, number = strip_default_overload(node.target), node.operators
+        found.append(Part(name, label, more, reads, scope, light, index, number))
+    returned = _reads(program, program.outputs)
+    return [*found, Part(OUTPUT, "returns", "the results", returned, (), _VALUE)]
+
+
+_VALUE = Light.VALUE
+
+
+def _reads(program: Skeleton, operands: Iterable[str]) -> tuple[str, ...]:
+    """Return the operators and inputs that values come from; weights are not drawn."""
+    drawn = Role.INPUT, Role.OPERATOR
+    made_by = (program.producer(name) for name in operands)
+    return tuple(
+        dict.fromkeys(name for name in made_by if program.node(name).role in drawn)
+    )
+
+
+def _lines(*texts: str) -> str:
+    return "\n".join(filter(None, texts))
+
+
+def _format_type(value: TensorType | None) -> str:
+    return f"{value.dtype}[{', '.join(value.shape)}]" if value else ""
+
+
+def parts_of_listing(
+    listing: PrintedProgram, culprits: Collection[str] = (), names: Names | None = None
+) -> list[Part]:
+    """List the boxes of a printed program, one per statement.
+
+    Args:
+        names: the names that the input program has for the inputs, if different.
+    """
+    old = names.values[listing.main.name] if names is not None else {}
+    found = [_given(item, old.get(item.spelling, "")) for item in listing.given]
+    for statement in listing.main.statements:
+        reads = tuple(sorted(name.removeprefix("self.") for name in statement.reads))
+        code = _spelt(statement.code)
+        if statement.name == RETURN:
+            label = f"{RETURN} {code}"
+            found.append(Part(OUTPUT, label, statement.code, reads, (), _VALUE))
+            continue
+        light = Light.GUILTY if statement.name in culprits else Light.KEPT
+        light = light if statement.is_operator else _VALUE
+        more = _lines(statement.code, statement.origin)
+        label = f"{statement.name} = {code}" if statement.yields else code
+        found.append(Part(statement.name, label, more, reads, (), light))
+    return found
+
+
+def _given(item: InputOrWeight, name: str) -> Part:
+    recipe = item.recipe()
+    shape = ", ".join(map(str, recipe.shape))
+    label = f"{item.spelling}: {recipe.dtype}[{shape}]"
+    more = f"{item.kind} {label}"
+    if name not in ("", item.spelling):
+        more += f"\n{name.removeprefix('self.')} in the input program"
+    return Part(item.name, label, more, (), (), _VALUE)
+
+
+def _spelt(code: str) -> str:
+    """Remove the parts that all calls have in common."""
+    return code.replace("torch.ops.", "").replace(".default(", "(")
+
+
+def parts_of_candidate(
+    candidate: Candidate, culprits: Collection[str] = ()
+) -> list[Part]:
+    """List the boxes of a candidate that was not printed."""
+    program, inputs = candidate.skeleton, candidate.inputs
+    found: list[Part] = []
+    for name in inputs:
+        label = f"{name}: {_format_type(program.node(name).value)}"
+        found.append(Part(name, label, label, (), (), _VALUE))
+
+    def read(operands: Iterable[str], but: str = "") -> tuple[str, ...]:
+        values = (v if v in inputs else program.producer(v) for v in operands)
+        return tuple(dict.fromkeys(v for v in values if v != but))
+
+    for name in candidate.operators:
+        if name in inputs:  # a replaced operator's value, now an input
+            continue
+        node = program.node(name)
+        light = Light.GUILTY if name in culprits else Light.KEPT
+        call = f"{name} = {node.target}"
+        more = _lines(call, _format_type(node.value), node.source)
+        reads = read(candidate.operands(name), name)
+        label = strip_default_overload(candidate.target(name))
+        found.append(Part(name, label, more, reads, (), light))
+    returned = read(candidate.sinks)
+    return [*found, Part(OUTPUT, "returns", "the results", returned, (), _VALUE)]
+
+
+# --- folds
+
+MOST = 30
+"""Maximum number of boxes for a readable drawing."""
+
+
+@dataclass(frozen=True)
+class Fold:
+    """Several operators in one box, with a drawing of its own.
+
+    Attributes:
+        label: the module of the operators, or the first and the last one.
+        items: the content, in program order.
+    """
+
+    label: str
+    items: tuple[Item, ...]
+
+    @property
+    def parts(self) -> Iterator[Part]:
+        for item in self.items:
+            yield from item.parts if isinstance(item, Fold) else (item,)
+
+
+Item = Part | Fold
+
+
+def fold(parts: Sequence[Part], most: int = MOST) -> tuple[Item, ...]:
+    """Fold a program into at most ``most`` boxes, approximately.
+
+    Folds are opened while there is room for their content: first those with kept
+    operators, for which the limit is 1.5 times as high, and of these the largest.
+    Inputs and outputs have boxes of their own.
+    """
+    first = [p for p in parts if p.light is Light.VALUE and not p.reads]
+    last = [p for p in parts if p.name == OUTPUT]
+    inside = [p for p in parts if p not in first and p not in last]
+    items: list[Item] = [*inside]
+    if len(inside) > most:
+        items = [*_by_module(inside, 0, most)]
+    while closed := [i for i in items if isinstance(i, Fold) and _fits(i, items, most)]:
+        # Prefer kept operators, then the size.
+        chosen = max(closed, key=lambda f: (has_kept_operator(f), len(parts_in(f))))
+        place = items.index(chosen)
+        items[place : place + 1] = chosen.items
+    return (*_few(first, "inputs"), *items, *_few(last, "outputs"))
+
+
+def _fits(opened: Fold, items: Sequence[Item], most: int) -> bool:
+    """Return whether a fold may be opened."""
+    limit = most * 3 // 2 if has_kept_operator(opened) else most
+    return len(items) + len(opened.items) - 1 <= limit
+
+
+def parts_in(item: Item) -> list[Part]:
+    """List the operators of a box."""
+    return list(item.parts) if isinstance(item, Fold) else [item]
+
+
+def has_kept_operator(item: Item) -> bool:
+    """Return whether a box contains a kept operator."""
+    return any(part.light is not Light.GONE for part in parts_in(item))
+
+
+def _by_module(parts: Sequence[Part], depth: int, most: int) -> tuple[Item, ...]:
+    """Fold runs of operators of the same module; submodules become nested folds."""
+    runs = [list(run) for _, run in itertools.groupby(parts, lambda p: _at(p, depth))]
+    if len(runs) == 1 and len(parts[0].scope) > depth:
+        return _by_module(parts, depth + 1, most)
+    items: list[Item] = []
+    for run in runs:
+        path = run[0].scope[: depth + 1]
+        if len(run) == 1 or len(path) <= depth:
+            items += run
+        else:
+            deep = _by_module(run, depth + 1, most) if len(run) > most else tuple(run)
+            items.append(Fold(_common(run), deep))
+    return _in_runs(items, most)
+
+
+def _at(part: Part, depth: int) -> tuple[str, ...]:
+    return part.scope[: depth + 1]
+
+
+def _common(parts: Sequence[Part]) -> str:
+    """Return the innermost module that contains all ``parts``."""
+    names = []
+    for level in zip(*(part.scope for part in parts), strict=False):
+        if len(set(level)) > 1:
+            break
+        names.append(level[0])
+    return ".".join(names)
+
+
+def _in_runs(items: Sequence[Item], most: int) -> tuple[Item, ...]:
+    """Fold consecutive items into runs of about the same length, if too many."""
+    if len(items) <= most:
+        return tuple(items)
+    length = max(-(-len(items) // most), most // 2)
+    starts = range(0, len(items), length)
+    runs = [items[start : start + length] for start in starts]
+    return _in_runs([Fold(_span(run), tuple(run)) for run in runs], most)
+
+
+SPAN = " \u2026 "
+"""Separator of the first and the last item in the label of a run."""
+
+
+def _span(items: Sequence[Item]) -> str:
+    first, last = items[0], items[-1]
+    return first.label if len(items) == 1 else f"{first.label}{SPAN}{last.label}"
+
+
+_VALUES = 6
+"""Maximum number of inputs, or of outputs, with a box each."""
+
+
+def _few(parts: Sequence[Part], what: str) -> tuple[Item, ...]:
+    if len(parts) <= _VALUES:
+        return tuple(parts)
+    return (Fold(f"{len(parts)} {what}", tuple(parts)),)
+
+
+# --- positions
 
 BOX_HEIGHT = 26
 _GAP = 18

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Iterable, Sequence
-from functools import cache
-from importlib import resources
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
 
-import jinja2
 from markupsafe import Markup
 
 from shrinkfx.failure.signature import Kind, Signature, Stage
+from shrinkfx.failure.verdict import Outcome
 from shrinkfx.findings.decisions import by_hand, format_decisions
+from shrinkfx.findings.values import describe_error
 from shrinkfx.program.display_text import short_kernels
 from shrinkfx.program.listing.names import rename_values, short_names
 from shrinkfx.program.listing.printed_program import (
@@ -24,25 +26,24 @@ from shrinkfx.program.listing.printed_program import (
     describe_minimality,
     group_kinds_by_claim,
 )
-from shrinkfx.report.caveats import is_about_mismatch
-from shrinkfx.report.page.drawing import BOX_HEIGHT, Drawing, draw, draw_within
-from shrinkfx.report.page.links import list_links
-from shrinkfx.report.page.parts import (
+from shrinkfx.report.page.drawing import (
+    BOX_HEIGHT,
+    Drawing,
     Part,
+    draw,
+    draw_within,
     parts_of,
     parts_of_candidate,
     parts_of_listing,
 )
-from shrinkfx.report.page.record import Run, SizeChange, Summary
-from shrinkfx.report.page.search_chart import (
-    count,
-    draw_search_chart,
-    find_steps,
-    mark_of,
-    time,
-)
+from shrinkfx.report.page.record import Check, Run, SizeChange, Summary
+from shrinkfx.report.record import is_about_mismatch
 from shrinkfx.report.summary import DIGITS
+from shrinkfx.report.template import read_file, render
 from shrinkfx.version import __version__
+
+_SIZES = ("operators", "nodes", "inputs")
+"""Parts of the summary that are sizes of programs."""
 
 _LABEL = 20
 """Maximum characters of an operator's name in a box."""
@@ -56,61 +57,55 @@ def render_page(run: Run) -> str:
     accepted = find_steps(run.checks)
     explanation, summary = run.explanation, run.summary
     culprits = [each.name for each in explanation.culprits] if explanation else []
-    before, after = _before(run, culprits), _after(run, culprits)
-    script = _file("page.js")
-    operators = summary.sizes.get("operators", SizeChange(None, None))
-    start = summary.cut or operators.before or len(_names(run))
+    operators = summary.operators or SizeChange()
+    start = summary.operators_cut or operators.before or len(_names(run))
     axes = ("checks", "seconds") if run.checks else ()
     kind, head = split_failure(run)
     decided = explanation.decisions if explanation else None
     cause = explanation.cause if explanation else summary.cause
-    return _template().render(
-        run=run,
-        s=summary,
-        e=explanation,
-        kind=kind,
-        head=head,
-        lead=format_lead(run),
-        figures=figures(run),
-        sections=_sections(run),
-        warnings=warnings(run),
-        cause=[short_kernels(text) for text in cause],
-        links=list_links(explanation) if explanation else (),
-        before=before,
-        before_note=format_form_remark(run, before.of) if before else "",
-        after=after,
-        after_count=count(operators.after, "operator"),
-        height=BOX_HEIGHT,
-        charts=[draw_search_chart(run.checks, start, accepted, axis) for axis in axes],
-        search_summary=_describe_search(run, len(accepted), start),
-        decided=decided,
-        decisions=format_decisions(decided, _signature(summary)) if decided else (),
-        by_hand=by_hand(decided) if decided else (),
-        guide=explanation.guide if explanation else None,
-        claims=group_kinds_by_claim(summary.minimal_by_kind),
-        claimed=describe_minimality(summary.minimal_by_kind),
-        rows=[(check, mark_of(check, accepted)) for check in run.checks],
-        digits=DIGITS,
-        about=list_run_facts(run),
-        version=__version__,
-        data=_data_to_json(run),
-        css=Markup(_file("page.css")),
-        js=Markup(script),
-        script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-    )
-
-
-@cache
-def _template() -> jinja2.Template:
-    environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, keep_trailing_newline=True
-    )
-    return environment.from_string(_file("page.html"))
-
-
-@cache
-def _file(name: str) -> str:
-    return resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
+    checks, to_confirm = checks_of(run)
+    script = read_file("page/page.js")
+    digest = hashlib.sha256(script.encode()).digest()
+    versions = (f"{name} {version}" for name, version in summary.versions.items())
+    values = {
+        "run": run,
+        "s": summary,
+        "e": explanation,
+        "kind": kind,
+        "head": head,
+        "has_result": operators.after is not None,
+        "sizes": {name: getattr(summary, name) for name in _SIZES},
+        "checks": checks,
+        "to_confirm": to_confirm,
+        "steps": len(accepted),
+        "caught": sum(check.is_by_catch for check in run.checks),
+        "start": start,
+        "versions": ", ".join(versions),
+        "sections": _sections(run),
+        "warnings": warnings(run),
+        "cause": [short_kernels(text) for text in cause],
+        "before": _before(run, culprits),
+        "after": _after(run, culprits),
+        "after_count": count(operators.after, "operator"),
+        "height": BOX_HEIGHT,
+        "charts": [draw_search_chart(run.checks, start, accepted, a) for a in axes],
+        "decided": decided,
+        "decisions": format_decisions(decided, _signature(summary)) if decided else (),
+        "by_hand": by_hand(decided) if decided else (),
+        "guide": explanation.guide if explanation else None,
+        "claims": group_kinds_by_claim(summary.minimal_by_kind),
+        "claimed": describe_minimality(summary.minimal_by_kind),
+        "rows": [(check, mark_of(check, accepted)) for check in run.checks],
+        "digits": DIGITS,
+        "version": __version__,
+        "data": _data_to_json(run),
+        "count": count,
+        "describe_error": describe_error,
+        "css": Markup(read_file("page/page.css")),
+        "js": Markup(script),
+        "script_hash": base64.b64encode(digest).decode(),
+    }
+    return render("page/page.html", values)
 
 
 def _before(run: Run, culprits: Sequence[str]) -> Drawing | None:
@@ -155,20 +150,6 @@ def _sections(run: Run) -> list[tuple[str, str]]:
         ("about", "Run", True),
     )
     return [(name, title) for name, title, is_there in known if is_there]
-
-
-def _describe_search(run: Run, accepted: int, cut: int) -> str:
-    steps = count(accepted, "step")
-    checked, to_confirm = checks_of(run)
-    checks = count(checked, "check")
-    checks += f" (and {to_confirm:,} more to confirm)" if to_confirm else ""
-    caught = sum(check.is_by_catch for check in run.checks)
-    also = f", {count(caught, 'other failure')}" if caught else ""
-    cached = run.summary.cached
-    repeats = f" {count(cached, 'repeated candidate')} needed no further check."
-    known = repeats if cached else ""
-    down = f"from {cut:,} operators{format_form_remark(run, cut)} down"
-    return f"{checks} {down}, {steps}{also}.{known}"
 
 
 def _signature(summary: Summary) -> Signature:
@@ -227,67 +208,10 @@ def split_failure(run: Run) -> tuple[str, str]:
     return (kind, text) if text else ("", kind or run.model)
 
 
-def format_lead(run: Run) -> str:
-    """Return one or two sentences on the result."""
-    summary = run.summary
-    sizes = summary.sizes.get("operators")
-    if sizes is None or sizes.after is None:
-        return f"{run.model}: no result is written yet." if not run.swept else run.model
-    before, after = count(sizes.before, "operator"), f"{sizes.after:,}"
-    text = f"{run.model} was reduced from {before} to {after}."
-    if summary.runs:
-        text += (
-            f" repro.py failed in the same way in {summary.failed} of {summary.runs} "
-            "runs in an empty folder."
-        )
-    else:
-        text += " repro.py was not verified."
-    if summary.stopped:
-        text += f" The search stopped early: {summary.stopped}."
-    return text
-
-
-def format_form_remark(run: Run, operators: int) -> str:
-    """Return a remark if the graph form has another operator count than the file.
-
-    The graph form that is reduced may have more: one in-place operator becomes several.
-    """
-    sizes = run.summary.sizes.get("operators")
-    if sizes is None or sizes.before in (None, operators):
-        return ""
-    return f" (in the form that is reduced; {sizes.before:,} in the file)"
-
-
 def checks_of(run: Run) -> tuple[int, int]:
     """Return the number of the search's checks, and of those that confirm."""
-    checks = run.summary.checks or len(run.checks)
+    checks = run.summary.checks.total or len(run.checks)
     return checks, max(0, len(run.checks) - checks)
-
-
-def figures(run: Run) -> list[tuple[str, str, str]]:
-    """Return the key figures: each a name, a value and a note."""
-    summary = run.summary
-    found = []
-    for name in ("operators", "nodes", "inputs"):
-        size = summary.sizes.get(name)
-        if size is not None and size.before is not None and size.after is not None:
-            note = ""
-            if name == "operators":
-                note = "1-minimal" if summary.minimal else "not shown to be minimal"
-            found.append((name, f"{size.before:,} \u2192 {size.after:,}", note))
-    if run.checks:
-        checks, to_confirm = checks_of(run)
-        more = f"{to_confirm:,} more to confirm" if to_confirm else ""
-        found.append(("checks", f"{checks:,}", more))
-    if summary.seconds:
-        cpu = sum(summary.cpu_seconds.values())
-        found.append(("time", time(summary.seconds), f"{cpu:,.0f} CPU-seconds"))
-    if min(summary.rate) < 1:
-        rates = f"{summary.rate[0]:.0%} \u2192 {summary.rate[1]:.0%}"
-        found.append(("runs that fail", rates, "flaky"))
-    if summary.runs:
-        found.append(("repro fails in", f"{summary.failed} of {summary.runs}", "runs"))
-    return found
 
 
 def warnings(run: Run) -> list[str]:
@@ -300,14 +224,229 @@ def warnings(run: Run) -> list[str]:
     return [text for text in caveats if not is_about_mismatch(text, culprit)]
 
 
-def list_run_facts(run: Run) -> list[tuple[str, str]]:
-    """Return the rows of the section about the run."""
-    summary = run.summary
-    versions = ", ".join(f"{name} {value}" for name, value in summary.versions.items())
-    rows = [
-        ("program", run.model),
-        ("made by", run.command),
-        ("status", summary.status),
-        ("seen on", versions),
-    ]
-    return [(name, value) for name, value in rows if value]
+# The search as a chart: operators and strategies over checks and over time. There are
+# two x axes for the same checks: their numbers, and the run's working seconds.
+
+
+def count(number: int | None, what: str) -> str:
+    """Return a number with its noun; '' if the number is not known."""
+    if number is None:
+        return ""
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+def time(seconds: float) -> str:
+    """Return a duration in seconds."""
+    return f"{seconds:,.0f} s"
+
+
+_ABLATION = "ablation"
+"""The check of the input program without the reduced program's operators, which is
+no step."""
+
+
+def find_steps(checks: Sequence[Check]) -> frozenset[int]:
+    """Return the checks that were steps: smaller programs with the same failure.
+
+    A program is no step if a repeated check did not confirm its failure.
+    """
+    refuted = {c.digest for c in checks if c.outcome is not Outcome.REPRODUCED}
+    found: set[int] = set()
+    known: set[str] = set()
+    least = math.inf
+    for check in checks:
+        fails = check.outcome is Outcome.REPRODUCED and check.strategy != _ABLATION
+        if not fails or check.digest in refuted | known:
+            continue
+        known.add(check.digest)
+        if check.operators <= least:
+            least = check.operators
+            found.add(check.number)
+    return frozenset(found)
+
+
+class Mark(StrEnum):
+    """How a check is drawn."""
+
+    STEP = "step"
+    FAILS = "fails"
+    PASSES = "passes"
+    CAUGHT = "caught"
+    NO_STEP = "no-step"
+    NONE = "none"
+
+
+def mark_of(check: Check, accepted: frozenset[int]) -> Mark:
+    """Return how a check is drawn."""
+    if check.number in accepted:
+        return Mark.STEP
+    if check.is_by_catch:
+        return Mark.CAUGHT
+    by_outcome = {
+        Outcome.REPRODUCED: Mark.FAILS,
+        Outcome.DIFFERENT: Mark.NO_STEP,
+        Outcome.PASSED: Mark.PASSES,
+    }
+    return by_outcome.get(check.outcome, Mark.NONE) if check.outcome else Mark.NONE
+
+
+@dataclass(frozen=True)
+class Dot:
+    """A check in the chart."""
+
+    x: float
+    y: float
+    number: int
+    mark: Mark
+    message: str
+
+
+@dataclass(frozen=True)
+class Lane:
+    """A strategy, and its checks."""
+
+    name: str
+    y: float
+    dots: tuple[Dot, ...]
+
+
+_WIDTH, _LEFT, _RIGHT = 1040.0, 150.0, 1020.0
+_TOP, _BOTTOM = 16.0, 236.0
+_LANES, _LANE = 286.0, 19.0
+
+
+@dataclass(frozen=True)
+class SearchChart:
+    """The chart, in pixels.
+
+    Attributes:
+        over: ``checks`` or ``seconds``.
+        across, up: positions and labels of the ticks of the x axis and of the upper y
+            axis.
+        stair: the size of the smallest program so far, as an SVG path.
+        left: the left edge of both parts; ``bottom`` is that of the upper part.
+    """
+
+    over: str
+    height: float
+    across: tuple[tuple[float, str], ...]
+    up: tuple[tuple[float, str], ...]
+    stair: str
+    dots: tuple[Dot, ...]
+    lanes: tuple[Lane, ...]
+    width: float = _WIDTH
+    left: float = _LEFT
+    right: float = _RIGHT
+    top: float = _TOP
+    bottom: float = _BOTTOM
+
+
+def draw_search_chart(
+    checks: Sequence[Check], operators: int, accepted: frozenset[int], over: str
+) -> SearchChart:
+    """Compute the chart of a search.
+
+    Args:
+        operators: the number of operators at the start.
+        accepted: numbers of the checks that were steps.
+        over: ``checks`` or ``seconds``.
+    """
+    at = {c.number: c.at_s if over == "seconds" else c.number for c in checks}
+    last = max(at.values(), default=1.0)
+    x = _scale(0.0, max(last, 1.0), _LEFT, _RIGHT)
+    most = max([operators, *(check.operators for check in checks)], default=1)
+    y = _logarithmic(max(most, 2))
+
+    def dot(check: Check) -> Dot:
+        mark = mark_of(check, accepted)
+        place = x(at[check.number]), y(check.operators)
+        return Dot(*place, check.number, mark, describe_check(check, mark))
+
+    tick = time if over == "seconds" else "{:.0f}".format
+    dots = tuple(map(dot, sorted(checks, key=lambda c: c.number in accepted)))
+    lanes = _lanes(dots, checks)
+    return SearchChart(
+        over,
+        _LANES + _LANE * len(lanes) + 6,
+        tuple((x(v), tick(v)) for v in _round_numbers(last)),
+        tuple((y(v), f"{v:,}") for v in _counts(most)),
+        _stair(checks, operators, accepted, lambda c: x(at[c.number]), y),
+        dots,
+        lanes,
+    )
+
+
+_Scale = Callable[[float], float]
+
+
+def _scale(low: float, high: float, to_low: float, to_high: float) -> _Scale:
+    """Return a linear map from a range to pixels."""
+    return lambda v: round(to_low + (v - low) / (high - low) * (to_high - to_low), 1)
+
+
+def _logarithmic(most: float) -> _Scale:
+    """Return a logarithmic map from counts to heights; 0 is a little below 1."""
+    linear = _scale(-0.4, math.log2(most), _BOTTOM, _TOP)
+    return lambda v: linear(math.log2(v) if v >= 1 else -0.4)
+
+
+def _counts(most: int) -> list[int]:
+    """Choose the ticks of the upper y axis."""
+    if most <= 12:
+        return sorted({1, 2, most // 2, most} - {0})
+    nice = [n * 10**power for power in range(7) for n in (1, 2, 5)]
+    return [*(n for n in nice if n <= most / 1.5), most]
+
+
+def _round_numbers(last: float) -> list[float]:
+    """Choose about five round numbers up to the last value."""
+    if last <= 0:
+        return [0.0]
+    rough = last / 6
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(n * power for n in (1, 2, 5, 10) if n * power >= rough)
+    step = max(step, 1.0)
+    return [step * i for i in range(int(last / step) + 1)]
+
+
+def _stair(
+    checks: Sequence[Check],
+    operators: int,
+    accepted: frozenset[int],
+    x: Callable[[Check], float],
+    y: _Scale,
+) -> str:
+    """Return the path of the smallest program's size."""
+    path = f"M{_LEFT} {y(operators)}"
+    for check in checks:
+        if check.number in accepted:
+            path += f"H{x(check)}V{y(check.operators)}"
+    return f"{path}H{_RIGHT}"
+
+
+def _lanes(dots: Sequence[Dot], checks: Sequence[Check]) -> tuple[Lane, ...]:
+    """Assign the checks of each strategy to a lane, in order of first use."""
+    names = list(dict.fromkeys(check.strategy for check in checks))
+    of = {check.number: check.strategy for check in checks}
+    lanes = []
+    for number, name in enumerate(names):
+        y = _LANES + _LANE * number
+        its = [replace(dot, y=y) for dot in dots if of[dot.number] == name]
+        lanes.append(Lane(name, y, tuple(its)))
+    return tuple(lanes)
+
+
+_WORDS = {
+    Mark.STEP: "a step: fails in the same way",
+    Mark.FAILS: "fails in the same way",
+    Mark.PASSES: "passes",
+    Mark.CAUGHT: "other failure",
+    Mark.NO_STEP: "fails in the same way where it must pass: no step",
+    Mark.NONE: "no result",
+}
+
+
+def describe_check(check: Check, mark: Mark) -> str:
+    """Describe a check in one line."""
+    size = count(check.operators, "operator")
+    return f"check {check.number}: {check.strategy}, {size}, {_WORDS[mark]}"

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Self
 
 from shrinkfx.failure.verdict import Outcome
+from shrinkfx.findings.code import find_quoted_lines, likeliest_first, text_of
 from shrinkfx.findings.record import Explanation
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.listing.printed_program import PrintedProgram
 from shrinkfx.program.skeleton import Skeleton
+from shrinkfx.protocol.record import Message
 from shrinkfx.report.record import OtherFailure
 from shrinkfx.report.sweep import SweepRow
 
@@ -53,90 +54,75 @@ class Check:
 
 
 @dataclass(frozen=True)
-class SizeChange:
+class SizeChange(Message):
     """A count of the input program and of the reduced program; None if not counted."""
 
-    before: int | None
-    after: int | None
+    before: int | None = None
+    after: int | None = None
 
 
 @dataclass(frozen=True)
-class SuspectRow:
+class FailureRate(Message):
+    """The fraction of the runs of both programs that fail."""
+
+    before: float = 1.0
+    after: float = 1.0
+
+
+@dataclass(frozen=True)
+class CheckCounts(Message):
+    """The number of checks, and of queries answered without a check."""
+
+    total: int = 0
+    cached: int = 0
+
+
+@dataclass(frozen=True)
+class VerifiedRuns(Message):
+    """How often the repro ran and failed in the same way."""
+
+    runs: int = 0
+    failed: int = 0
+
+
+@dataclass(frozen=True)
+class SuspectRow(Message):
     """An operator that was suspected before the search."""
 
-    rank: int
     operator: str
     node: str
     source: str
-    weight: float
     why: str
+    rank: int = 1
 
 
 @dataclass(frozen=True)
-class Summary:
+class Summary(Message):
     """The content of ``summary.json`` in any schema version; missing parts are empty.
 
-    Attributes:
-        failure: the failure of the reduced program, with its message.
-        sizes: counts, by what was counted: operators, nodes, inputs.
-        cut: number of operators of the graph form that was reduced.
-        cached: number of queries answered without a check.
+    ``report/summary.py`` writes it; ``read_older`` reads it.
     """
 
     status: str = ""
     stopped: str = ""
     kind: str = ""
     failure: str = ""
-    rate: tuple[float, float] = (1.0, 1.0)
-    calls: int = 1
-    sizes: Mapping[str, SizeChange] = field(default_factory=dict)
-    cut: int | None = None
-    checks: int = 0
-    cached: int = 0
+    rate: FailureRate = FailureRate()
+    operators: SizeChange | None = None
+    nodes: SizeChange | None = None
+    inputs: SizeChange | None = None
+    operators_cut: int | None = None
+    checks: CheckCounts = CheckCounts()
     seconds: float = 0.0
     cpu_seconds: Mapping[str, float] = field(default_factory=dict)
-    by_catch: tuple[OtherFailure, ...] = ()
+    other_failures: tuple[OtherFailure, ...] = ()
     minimal: bool = False
     minimal_by_kind: Mapping[str, str] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     suspects: tuple[SuspectRow, ...] = ()
     cause: tuple[str, ...] = ()
-    runs: int = 0
-    failed: int = 0
+    verified: VerifiedRuns = VerifiedRuns()
     versions: Mapping[str, str] = field(default_factory=dict)
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """Parse the output of ``report/summary.py``, of this or an older version."""
-        names = ("operators", "nodes", "inputs", "dynamic_dims")
-        sizes = {name: data[name] for name in names if name in data}
-        rate = data.get("rate", {})
-        checks, verified = data.get("checks", {}), data.get("verified", {})
-        as_is = ("status", "stopped", "kind", "failure", "calls", "seconds", "minimal")
-        return cls(
-            **{name: data[name] for name in as_is if name in data},
-            rate=(rate.get("before", 1.0), rate.get("after", 1.0)),
-            sizes={k: SizeChange(v["before"], v["after"]) for k, v in sizes.items()},
-            cut=data.get("operators_cut"),
-            checks=checks.get("total", 0),
-            cached=checks.get("cached", 0),
-            cpu_seconds=data.get("cpu_seconds", {}),
-            by_catch=tuple(
-                OtherFailure(**caught) for caught in data.get("other_failures", ())
-            ),
-            minimal_by_kind=data.get("minimal_by_kind", {}),
-            warnings=tuple(data.get("warnings", ())),
-            suspects=tuple(map(_suspected_from_json, data.get("suspects", ()))),
-            cause=tuple(data.get("cause", ())),
-            runs=verified.get("runs", 0),
-            failed=verified.get("failed", 0),
-            versions=data.get("versions", {}),
-        )
-
-
-def _suspected_from_json(data: Mapping[str, Any]) -> SuspectRow:
-    names = ("operator", "node", "source", "weight", "why")
-    return SuspectRow(data.get("rank", 1), **{name: data[name] for name in names})
 
 
 @dataclass(frozen=True)
@@ -203,3 +189,41 @@ class Run:
     repro: str = ""
     source: Source | None = None
     swept: SweepResult | None = None
+
+
+def find_failing_source(
+    explanation: Explanation, files: Mapping[str, str]
+) -> Source | None:
+    """Return the file with the quoted lines, or only these if no file was kept.
+
+    Args:
+        files: texts of generated code, by file name.
+    """
+    parts = explanation.chain, explanation.compile_error
+    part = next((part for part in parts if part is not None and part.code), None)
+    if part is None:
+        return _find_kernel_source(explanation, files)
+    found = find_quoted_lines(part.code, part.kernel, files)
+    name, quoted = found or ("", part.code)
+    marked = next((line.number for line in quoted if line.at_fault), 0)
+    if found:
+        return Source(name, tuple(files[name].splitlines()), marked=marked)
+    texts = tuple(line.text for line in quoted)
+    counted_in = text_of(part.file)
+    return Source("", texts, quoted[0].number, marked, counted_in)
+
+
+def _find_kernel_source(
+    explanation: Explanation, files: Mapping[str, str]
+) -> Source | None:
+    """Return the file of a kernel without a known failing line."""
+    parts = explanation.values, explanation.chain, explanation.compile_error
+    kernel = next((part.kernel for part in parts if part and part.kernel), "")
+    if not kernel:
+        return None
+    for name in likeliest_first(files, kernel):
+        lines = files[name].splitlines()
+        heads = (i for i, line in enumerate(lines, 1) if f"{kernel}(" in line)
+        if head := next(heads, 0):
+            return Source(name, tuple(lines), marked=head)
+    return None

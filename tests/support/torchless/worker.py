@@ -38,7 +38,7 @@ from shrinkfx.protocol.requests import (
     Setup,
     WriteCandidate,
 )
-from shrinkfx.report.running import SAVED
+from shrinkfx.report.repro import SAVED
 from shrinkfx.testing import feed, listing, operator, skeleton
 from shrinkfx.worker.forkserver.serve import open_connection, serve
 from shrinkfx.worker.forkserver.supervise import Note, Work

@@ -1,6 +1,11 @@
-"""A run without names of the user's model; the reduced program has the repro's names.
+"""Texts and runs without private data: paths, hosts, and names of the user's model.
 
-The record is rebuilt field by field, so that no field reaches the page unreviewed.
+An explanation gets the names that the repro has, or no names of the user's at all:
+
+    input token_ids is declared [s77] and is [5]    becomes    input x is declared ...
+
+A page of a run with ``--anonymous`` has no such names. Its record is rebuilt field by
+field, so that no field reaches the page unreviewed:
 
     layers.3.attn.q_proj, p_layers_3_attn_q_proj_weight, acme.gate.default, model.py
     become  m1.3.m2.m3,   weight_4,                      custom.operator_1,  SOURCE
@@ -8,13 +13,13 @@ The record is rebuilt field by field, so that no field reaches the page unreview
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, is_dataclass, replace
+from typing import Any, TypeVar
 
-from shrinkfx.findings.code import CodeLine
+from shrinkfx.findings.chain import Layout, SizeSymbol
+from shrinkfx.findings.code import CodeLine, Quoted
 from shrinkfx.findings.guide import Row
 from shrinkfx.findings.operator_mismatch import OperatorMismatch
 from shrinkfx.findings.operators import Operator
@@ -24,19 +29,316 @@ from shrinkfx.program.listing.names import Names, rename_values, short_names
 from shrinkfx.program.listing.printed_program import PrintedProgram
 from shrinkfx.program.skeleton import FEEDS, Node, Role, Skeleton
 from shrinkfx.report.header import ABOUT_ITSELF
-from shrinkfx.report.issue.cause import contains_triton, is_triton
-from shrinkfx.report.issue.from_model import GENERIC
-from shrinkfx.report.issue.plain import strip_origins, strip_paths, strip_values
-from shrinkfx.report.issue.renaming import anonymize_explanation
-from shrinkfx.report.page.record import (
-    Check,
-    Run,
-    Source,
-    Summary,
-    SuspectRow,
-    SweepResult,
+from shrinkfx.report.page.record import Check, Run, Source, Summary, SuspectRow
+
+GENERIC = re.compile(
+    r"(x|y|z|arg|args|arg\d+|[sux]\d+|[NMKL]\d*|weight|buffer|constant|object)(_\d+)*"
 )
-from shrinkfx.report.sweep import SweepRow
+"""Matches names that shrinkfx or export generates."""
+
+_BEGINS = r"(?:(?<![\w.])|(?<=-[IL]))"
+"""The context before a path: no name, or a compiler option."""
+
+_INSTALLED = re.compile(_BEGINS + r"/[^\s\"':,;()]*?(?:site|dist)-packages/")
+_PYTHONS = re.compile(_BEGINS + r"/[^\s\"':,;()]*?/lib(?:64)?/python[\d.]+/")
+_FOLDERS = re.compile(r"(?:file:/+|(?:(?<![\w./])|(?<=-[IL]))~?/)(?:[^\s/\"':,;()]+/)+")
+_ORIGIN = re.compile(r", dim \d+ of \S+ in the input program")
+
+
+def strip_paths(text: str, hosts: Iterable[str] = ()) -> str:
+    """Reduce paths to file names, and those below ``site-packages`` to relative paths.
+
+    Args:
+        hosts: names of this machine, which become ``HOST``.
+    """
+    for folders in (_INSTALLED, _PYTHONS, _FOLDERS):
+        text = folders.sub("", text)
+    for name in sorted({host for host in hosts if len(host) > 1}, key=len)[::-1]:
+        text = re.sub(rf"(?<![\w-]){re.escape(name)}(?![\w-])", "HOST", text)
+    return text
+
+
+PLACEHOLDER_NAME = "MODEL.pt2"
+"""Replaces the program's name in a command."""
+
+_CALL = re.compile(r"shrinkfx\.minify\((?:module|program)(?:, \w+=\.\.\.)*\)")
+
+
+def strip_values(command: str) -> str:
+    """Keep the options of a run's command line, and remove all values that users chose.
+
+    shrinkfx serve.pt2 --out runs/a --anonymous
+    becomes    shrinkfx MODEL.pt2 --out ... --anonymous
+    """
+    if _CALL.fullmatch(command):
+        return command
+    if not command.startswith("shrinkfx "):
+        return "shrinkfx.minify(...)"
+    typed, separator, _ = command.partition(" -- ")
+    shown = ["shrinkfx"]
+    for word in typed.split()[1:]:
+        option = re.match(r"--?[a-z][a-z-]*(?=$|=)", word)
+        if option:
+            shown.append(option[0])
+        elif shown[-1] == "shrinkfx" and word.endswith(".pt2"):
+            shown.append(PLACEHOLDER_NAME)
+        elif shown[-1] != "...":
+            shown.append("...")
+    return " ".join([*shown, "-- ..."] if separator else shown)
+
+
+def strip_default_overload(operator: str) -> str:
+    """Remove ``.default`` from an operator's name."""
+    return operator.removesuffix(".default")
+
+
+_CODE = re.compile(
+    r"`[^`]*`"  # already marked
+    r"|\b(?:aten|prims|quantized)\.\w+(?:\.\w+)?|\b(?:torch\.ops\.)?\w+\.\w+\.default\b"
+    r"|\b(?:cpp|triton)_\w*fused\w+(?:\.\.\.\w+)?"  # including shortened names
+)
+
+
+def mark_code(text: str) -> str:
+    """Mark operators and kernels in a sentence as code, without ``.default``."""
+    return _CODE.sub(
+        lambda found: f"`{strip_default_overload(found[0].strip('`'))}`", text
+    )
+
+
+_OF_GPU = ("GPU ", "compute capability ", "driver ")
+"""Prefixes of version entries that describe the GPU."""
+
+_DROPPED = re.compile(r"^(Vulnerability |Collecting environment)")
+"""CPU mitigations, which do not help a maintainer, and a progress line."""
+
+_KERNEL = re.compile(
+    r"^(Python platform: Linux-\d+(?:\.\d+)*)[^\n]*?(-(?:x86_64|aarch64))"
+)
+"""The suffix of a kernel release is dropped because its builder can choose any text."""
+
+
+def environment_text(output: str, hosts: Iterable[str] = ()) -> str:
+    """Remove private and useless lines from the output of ``collect_env``.
+
+    Args:
+        hosts: names of this machine.
+    """
+    rows = [row.rstrip() for row in output.splitlines() if not _DROPPED.match(row)]
+    text = "\n".join(_KERNEL.sub(r"\1\2", row) for row in rows)
+    return strip_paths(text, hosts).strip()
+
+
+def with_gpu(text: str, versions: Iterable[str]) -> str:
+    """Add the GPU on which the failure was seen, if any.
+
+    Args:
+        versions: software and hardware of the run, such as ``driver 580.95.05``.
+    """
+    gpus = [known for known in versions if known.startswith(_OF_GPU)]
+    return f"{text}\nSeen on: {', '.join(gpus)}" if gpus else text
+
+
+def quoted_code(explanation: Explanation) -> list[Quoted]:
+    """List the quotations of generated code in an explanation."""
+    parts = explanation.chain, explanation.compile_error
+    return [part.code for part in parts if part is not None]
+
+
+def is_triton(explanation: Explanation) -> bool:
+    """Return whether the failing code is Triton's, which is Python."""
+    quotations = quoted_code(explanation)
+    return contains_triton(line.text for code in quotations for line in code)
+
+
+def contains_triton(lines: Iterable[str]) -> bool:
+    """Return whether lines of code use Triton's language."""
+    return any(re.search(r"\btl\.\w", line) for line in lines)
+
+
+# --- an explanation with other names
+
+_Record = TypeVar("_Record")
+
+
+def list_records(value: object, kind: type[_Record]) -> Iterator[_Record]:
+    """Yield the records of a kind in a record, at any depth."""
+    if isinstance(value, kind):
+        yield value
+    parts = value if isinstance(value, tuple) else ()
+    for part in vars(value).values() if is_dataclass(value) else parts:
+        yield from list_records(part, kind)
+
+
+def rebuild(
+    value: _Record,
+    text: Callable[[str], str],
+    record: Callable[[Any, Any], Any],
+) -> _Record:
+    """Return a record with other texts and names.
+
+    Args:
+        text: changes a string.
+        record: changes a record, given the old one and the one with changed parts.
+    """
+    new: Any = value
+    if isinstance(value, tuple):
+        new = tuple(rebuild(each, text, record) for each in value)
+    elif type(new) is str:  # no member of an enum
+        new = text(new)
+    elif is_dataclass(value):
+        parts = {k: rebuild(each, text, record) for k, each in vars(value).items()}
+        new = record(value, replace(value, **parts))  # type: ignore[type-var]
+    made: _Record = new
+    return made
+
+
+_ROLES = ("input", "weight", "registered buffer", "constant")
+"""Roles of values that a user named."""
+
+_OURS = ("buffer", "value")
+"""Roles of values that a compiler or an operator named."""
+
+_DIM = r"dim \d+ of"
+
+
+def use_repro_names(
+    explanation: Explanation, renamed: Mapping[str, str], *, models_too: bool
+) -> Explanation:
+    """Replace names of inputs and weights in sentences by the repro's short names.
+
+    Names that the repro does not have, and generated code, are unchanged.
+
+    Args:
+        renamed: the repro's names of inputs and weights, by their names in the reduced
+            program.
+        models_too: add the name of the input program once, in the cause.
+    """
+    layouts = (part.name for part in _users_values(explanation))
+    new = {**renamed, **{name: _new(name, renamed) or name for name in layouts}}
+    names = {old: to for old, to in new.items() if old != to}
+    if not names:
+        return explanation
+
+    def record(old: object, made: Any) -> Any:  # noqa: ANN401 - any record
+        if isinstance(old, Layout) and old.role not in _OURS:
+            return replace(made, name=names.get(old.name, old.name))
+        if isinstance(old, SizeSymbol):
+            return replace(made, input=names.get(old.input, old.input))
+        return made
+
+    # Parts of the explanation repeat sentences of the cause: keep them identical.
+    explaining = _naming(names, names if models_too else ())
+    cause = {sentence: explaining(sentence) for sentence in explanation.cause}
+    naming = _naming(names)
+    return rebuild(explanation, lambda text: cause.get(text) or naming(text), record)
+
+
+def _users_values(explanation: Explanation) -> list[Layout]:
+    layouts = list_records(explanation, Layout)
+    return [layout for layout in layouts if layout.role not in _OURS]
+
+
+def _naming(
+    names: Mapping[str, str],
+    to_explain: Iterable[str] = (),
+    roles: tuple[str, ...] = (*_ROLES, _DIM),
+) -> Callable[[str], str]:
+    """Return a function that replaces names after their roles in texts.
+
+    Args:
+        to_explain: names of the input program to add in parentheses, once.
+    """
+    unexplained = {*to_explain}
+    old_names = "|".join(map(re.escape, sorted(names, key=len, reverse=True)))
+    named = re.compile(
+        rf"(?P<role>\b(?:{'|'.join(roles)}) )(?P<old>{old_names})"
+        r"(?!\w|\.\w| in the input program)"
+    )
+
+    def new(found: re.Match[str]) -> str:
+        old = found["old"]
+        text = f"{found['role']}{names[old]}"
+        if old not in unexplained:
+            return text
+        unexplained.discard(old)
+        return f"{text} (named {old} in the input program)"
+
+    return lambda text: named.sub(new, text)
+
+
+def anonymize_explanation(
+    explanation: Explanation, renamed: Mapping[str, str]
+) -> Explanation:
+    """Replace the user's names in all of an explanation, as in an anonymous repro.
+
+    A value that the repro does not contain has no new name; its role alone names it,
+    such as ``input``.
+    """
+    values = {(each.role, each.name) for each in _users_values(explanation)}
+    new = {(role, name): _new(name, renamed) if name else "" for role, name in values}
+    by_role = new | {(role, old): to for old, to in renamed.items() for role in _ROLES}
+    phrases = {
+        f"{role} {old}": f"{role} {to}".strip()
+        for (role, old), to in by_role.items()
+        if old
+    }
+    in_code = {
+        re.sub(r"\W", "_", name): by_role[role, name] or "_"
+        for role, name in new
+        if name and role != "input"  # generated code numbers the inputs
+    }
+    inputs = {each.input for each in list_records(explanation, SizeSymbol)} - {""}
+    carriers = {**renamed, **{n: _new(n, renamed) or "an input" for n in inputs}}
+    naming: Callable[[str], str] = _naming(carriers, (), (_DIM,)) if carriers else str
+
+    def record(old: object, made: Any) -> Any:  # noqa: ANN401 - any record
+        if isinstance(old, Layout) and old.role not in _OURS:
+            return replace(made, name=by_role.get((old.role, old.name), old.name))
+        if isinstance(old, SizeSymbol):
+            name = carriers.get(old.input, "")
+            return replace(made, input=name, whole_input="", whole_dim=None)
+        if isinstance(old, CodeLine):
+            return replace(made, text=_replaced(made.text, in_code))
+        return made
+
+    return rebuild(explanation, lambda t: naming(_replaced(t, phrases)), record)
+
+
+def _new(name: str, renamed: Mapping[str, str]) -> str:
+    """Return the new name; a printed module spells a weight's name differently."""
+    printed = re.sub(r"\W", "_", name)
+    spellings = (name, printed, f"_{printed}")
+    return next((renamed[each] for each in spellings if each in renamed), "")
+
+
+def _replaced(text: str, words: Mapping[str, str]) -> str:
+    """Replace whole words at once, because a new name may equal another old name."""
+    if not words:
+        return text
+    pattern = "|".join(map(re.escape, sorted(words, key=len, reverse=True)))
+    bounded = rf"(?<![\w.])(?:{pattern})(?!\w|\.\w)"
+    return re.sub(bounded, lambda found: words[found[0]], text)
+
+
+def strip_origins(
+    text: str, explanation: Explanation, *, anonymous: bool = False
+) -> str:
+    """Remove from a sentence the places of operators in the user's model.
+
+    Args:
+        anonymous: also remove the places of their fake kernels.
+    """
+    for mismatch in explanation.mismatches if anonymous else ():
+        text = text.replace(f" ({mismatch.place})", "") if mismatch.place else text
+    operators = {*list_records(explanation, Operator)}
+    # The longest first, because one name may be a prefix of another.
+    for operator in sorted(operators, key=lambda each: (-len(str(each)), str(each))):
+        text = text.replace(str(operator), operator.operator)
+    return _ORIGIN.sub("", text)
+
+
+# --- a page without the user's names
 
 _MODEL = "The program"
 
@@ -71,7 +373,9 @@ def anonymize_run(run: Run, renamed: Mapping[str, str], files: Iterable[str]) ->
         no_explanation="Nobody has asked." if run.no_explanation else "",
         repro=_repro(run.repro, new),
         source=_source(run.source, new) if run.source is not None else None,
-        swept=_swept(run.swept, new) if run.swept is not None else None,
+        swept=rebuild(
+            run.swept, lambda text: new.replaced(_plain(text)), lambda _, made: made
+        ),
     )
 
 
@@ -137,29 +441,17 @@ def _check(check: Check, new: NewNames) -> Check:
 def _summary(
     summary: Summary, explanation: Explanation | None, new: NewNames
 ) -> Summary:
-    cause = [new.replaced(_plain(sentence)) for sentence in summary.cause]
-    return Summary(
-        status=summary.status,
+    cause = tuple(new.replaced(_plain(sentence)) for sentence in summary.cause)
+    return replace(
+        summary,
         stopped=new.replaced(summary.stopped),
-        kind=summary.kind,
         failure=new.replaced(_plain(summary.failure)),
-        rate=summary.rate,
-        calls=summary.calls,
-        sizes=summary.sizes,
-        cut=summary.cut,
-        checks=summary.checks,
-        cached=summary.cached,
-        seconds=summary.seconds,
-        cpu_seconds=summary.cpu_seconds,
-        by_catch=tuple(replace(caught, text="") for caught in summary.by_catch),
-        minimal=summary.minimal,
-        minimal_by_kind=summary.minimal_by_kind,
+        other_failures=tuple(
+            replace(caught, text="") for caught in summary.other_failures
+        ),
         warnings=tuple(new.replaced(_plain(text)) for text in summary.warnings),
         suspects=tuple(_suspected(each, new) for each in summary.suspects),
-        cause=explanation.cause if explanation is not None else tuple(cause),
-        runs=summary.runs,
-        failed=summary.failed,
-        versions=summary.versions,
+        cause=explanation.cause if explanation is not None else cause,
     )
 
 
@@ -198,14 +490,6 @@ _FIELD = re.compile(r"# (\w+(?: \w+)?): ")
 _GOES_ON = re.compile(r"# {3,}\S")
 
 
-def _swept(swept: SweepResult, new: NewNames) -> SweepResult:
-    def plain(each: SweepRow) -> SweepRow:
-        texts = (getattr(each, field.name) for field in fields(each))
-        return SweepRow(*(new.replaced(_plain(text)) for text in texts))
-
-    return SweepResult(swept.counts, tuple(map(plain, swept.findings)))
-
-
 # --- the cause
 
 
@@ -221,38 +505,20 @@ def _explanation(
     def code(text: str) -> str:
         return new.replaced(_uncommented(text, comment))
 
-    data = _mapped(json.loads(explanation.to_line()), plain, code, new)
-    return Explanation.from_json(data)
+    def record(old: object, made: Any) -> Any:  # noqa: ANN401 - any record
+        match old:
+            case CodeLine():
+                return replace(made, text=code(old.text))
+            case Operator():
+                name, operator = new.nodes.get(old.name, ""), new.operator(old.operator)
+                return Operator(name, operator)
+            case Row():  # log lines may contain any name
+                return replace(made, output=())
+            case OperatorMismatch():
+                return replace(made, fake_kernel="")
+        return made
 
-
-_OPERATOR, _CODE, _ROW, _LIE = (
-    frozenset(f.name for f in fields(kind))
-    for kind in (Operator, CodeLine, Row, OperatorMismatch)
-)
-
-
-def _mapped(
-    data: Any,  # noqa: ANN401 - any part of JSON
-    plain: Callable[[str], str],
-    code: Callable[[str], str],
-    new: NewNames,
-) -> Any:  # noqa: ANN401 - the same
-    """Rename in all parts of an explanation, according to the type of each record."""
-    if isinstance(data, list):
-        return [_mapped(each, plain, code, new) for each in data]
-    if isinstance(data, str):
-        return plain(data)
-    if not isinstance(data, dict):
-        return data
-    if data.keys() == _CODE:
-        return {**data, "text": code(data["text"])}
-    found = {name: _mapped(each, plain, code, new) for name, each in data.items()}
-    if data.keys() == _OPERATOR:
-        named = {"name": new.nodes.get(data["name"], ""), "line": "", "module": ""}
-        return found | named | {"operator": new.operator(data["operator"])}
-    if data.keys() == _ROW:  # log lines may contain any name
-        return found | {"output": []}
-    return found | {"fake_kernel": ""} if data.keys() == _LIE else found
+    return rebuild(explanation, plain, record)
 
 
 def _source(source: Source, new: NewNames) -> Source:
