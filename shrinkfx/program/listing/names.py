@@ -79,7 +79,7 @@ def short_names(listing: PrintedProgram) -> Names:
     with SymPy, where N is a function.
     """
     values = {block.name: dict(_values(block)) for block in listing.blocks}
-    fresh = _Fresh(name for name, _ in listing.main.members)
+    fresh = FreshNames(name for name, _ in listing.main.members)
     for weight in listing.weights:
         attribute = fresh.name(_ATTRIBUTES.get(weight.kind, "object"))
         values[listing.main.name][weight.spelling] = f"self.{attribute}"
@@ -98,7 +98,9 @@ def rename_values(listing: PrintedProgram, names: Names) -> PrintedProgram:
         replace(
             each,
             name=renamed[each.spelling].removeprefix("self."),
-            open_dims=tuple((d, _words(how, names.dims)) for d, how in each.open_dims),
+            open_dims=tuple(
+                (d, rename_words(how, names.dims)) for d, how in each.open_dims
+            ),
         )
         for each in listing.given
     )
@@ -107,7 +109,7 @@ def rename_values(listing: PrintedProgram, names: Names) -> PrintedProgram:
     return PrintedProgram(blocks, tensors, dims)
 
 
-class _Fresh:
+class FreshNames:
     """A generator of unused names: ``view``, ``view_1`` and so on."""
 
     def __init__(self, taken: Iterable[str] = ()) -> None:
@@ -115,7 +117,11 @@ class _Fresh:
 
     def name(self, base: str) -> str:
         tries = chain([base], (f"{base}_{number}" for number in count(1)))
-        chosen = next(name for name in tries if name not in self._taken)
+        return self.first(tries)
+
+    def first(self, names: Iterable[str]) -> str:
+        """Return the first unused name."""
+        chosen = next(name for name in names if name not in self._taken)
         self._taken.add(chosen)
         return chosen
 
@@ -127,7 +133,7 @@ def _letters(first: str) -> Iterator[str]:
 
 
 def _values(block: Block) -> Iterator[tuple[str, str]]:
-    fresh, names = _Fresh(), {}
+    fresh, names = FreshNames(), {}
     for argument, letter in zip(block.arguments, _letters("xyz"), strict=False):
         names[argument] = fresh.name(letter)
     for statement in block.statements:
@@ -154,7 +160,8 @@ def _turned(names: Mapping[str, str]) -> dict[str, str]:
     return {new: old for old, new in names.items()}
 
 
-def _words(text: str, names: Mapping[str, str]) -> str:
+def rename_words(text: str, names: Mapping[str, str]) -> str:
+    """Rename all identifiers in a text."""
     return re.sub(r"\b[A-Za-z_]\w*", lambda word: names.get(word[0], word[0]), text)
 
 
@@ -168,14 +175,16 @@ def _block(block: Block, names: Mapping[str, str]) -> Block:
 
 def _statement(statement: Statement, names: Mapping[str, str]) -> Statement:
     tree = ast.parse(statement.code, mode="eval").body
-    made = replace(statement, code=ast.unparse(_Renamer(names).visit(tree)))
+    made = replace(statement, code=ast.unparse(Renamer(names).visit(tree)))
     if statement.yields:
         return replace(made, name=names[statement.name])
     is_call = statement.name == statement.callee
     return replace(made, name=made.callee) if is_call else made
 
 
-class _Renamer(ast.NodeTransformer):
+class Renamer(ast.NodeTransformer):
+    """Renames values, as statements spell them: ``x`` and ``self.weight``."""
+
     def __init__(self, names: Mapping[str, str]) -> None:
         self._names = names
 

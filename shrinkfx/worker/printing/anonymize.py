@@ -7,17 +7,12 @@ h = torch.ops.aten.relu.default(x)
 from __future__ import annotations
 
 import ast
-import builtins
-import keyword
-import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain, count
 
-from shrinkfx.protocol.source import Input, Source
-
-_TAKEN = {*dir(builtins), *keyword.kwlist, "torch", "self", "operator", "math", "data"}
-"""Words that cannot be the name of a value."""
+from shrinkfx.program.listing.names import FreshNames, Renamer, rename_words
+from shrinkfx.protocol.source import Source
 
 _KINDS = {
     "parameter": "weight",
@@ -46,42 +41,29 @@ class NewNames:
 
 def anonymize(source: Source) -> tuple[Source, NewNames]:
     """Rename inputs, weights, dims and the arguments of branches; drop comments."""
-    fresh = _FreeNames(_names(source))
-    inputs = {
-        i.name: name for i, name in zip(source.inputs, fresh("xyz"), strict=False)
-    }
+    fresh = FreshNames(_names(source))
+    inputs = {i.name: fresh.first(_letters("xyz")) for i in source.inputs}
     weights = {
-        w.attribute: next(fresh([_KINDS.get(w.kind, "constant")]))
-        for w in source.weights
+        w.attribute: fresh.name(_KINDS.get(w.kind, "constant")) for w in source.weights
     }
-    dims = {_declared(line): next(fresh("MKL")) for line in source.dims}
-    words = {**inputs, **dims}
+    dims = {_declared(line): fresh.first(_letters("MKL")) for line in source.dims}
+    values = inputs | dims | {f"self.{o}": f"self.{n}" for o, n in weights.items()}
     made = replace(
         source,
-        inputs=tuple(_input(each, words) for each in source.inputs),
+        inputs=tuple(replace(i, name=inputs[i.name]) for i in source.inputs),
         weights=tuple(
             replace(w, attribute=weights[w.attribute]) for w in source.weights
         ),
         branches=tuple(_branch(text) for text in source.branches),
-        body=tuple(_statement(line, words, weights) for line in source.body),
-        dims=tuple(_words(line, dims) for line in source.dims),
-        dynamic_shapes=_words(source.dynamic_shapes, dims),
+        body=tuple(_statement(line, values) for line in source.body),
+        dims=tuple(rename_words(line, dims) for line in source.dims),
+        dynamic_shapes=rename_words(source.dynamic_shapes, dims),
     )
     return made, NewNames(inputs, weights)
 
 
-class _FreeNames:
-    """Free names: the requested words, then the first word with numbers."""
-
-    def __init__(self, taken: Iterable[str]) -> None:
-        self._taken = {*_TAKEN, *taken}
-
-    def __call__(self, words: Iterable[str]) -> Iterator[str]:
-        first, *others = words
-        for name in chain([first], others, (f"{first}_{n}" for n in count(1))):
-            if name not in self._taken:
-                self._taken.add(name)
-                yield name
+def _letters(letters: str) -> Iterator[str]:
+    return chain(letters, (f"{letters[0]}_{number}" for number in count(1)))
 
 
 def _names(source: Source) -> set[str]:
@@ -96,20 +78,12 @@ def _names(source: Source) -> set[str]:
     return remaining - {i.name for i in source.inputs}
 
 
-def _input(old: Input, words: Mapping[str, str]) -> Input:
-    return replace(old, name=words[old.name])
-
-
 def _declared(line: str) -> str:
     return line.partition(" ")[0]
 
 
-def _words(text: str, names: Mapping[str, str]) -> str:
-    return re.sub(r"\b[A-Za-z_]\w*", lambda word: names.get(word[0], word[0]), text)
-
-
-def _statement(line: str, words: Mapping[str, str], weights: Mapping[str, str]) -> str:
-    return ast.unparse(_Renamer(words, weights).visit(ast.parse(line)))
+def _statement(line: str, names: Mapping[str, str]) -> str:
+    return ast.unparse(Renamer(names).visit(ast.parse(line)))
 
 
 def _branch(text: str) -> str:
@@ -119,23 +93,9 @@ def _branch(text: str) -> str:
         if isinstance(node, ast.FunctionDef) and node.name == "forward":
             arguments = [each.arg for each in node.args.args if each.arg != "self"]
             inside = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
-            new = _FreeNames(inside - {*arguments})("abc")
-            names = dict(zip(arguments, new, strict=False))
+            fresh = FreshNames(inside - {*arguments})
+            names = {each: fresh.first(_letters("abc")) for each in arguments}
             for each in node.args.args:
                 each.arg = names.get(each.arg, each.arg)
-            _Renamer(names, {}).visit(node)
+            Renamer(names).visit(node)
     return ast.unparse(tree)
-
-
-class _Renamer(ast.NodeTransformer):
-    def __init__(self, words: Mapping[str, str], weights: Mapping[str, str]) -> None:
-        self._words, self._weights = words, weights
-
-    def visit_Name(self, node: ast.Name) -> ast.AST:
-        return ast.Name(self._words.get(node.id, node.id), node.ctx)
-
-    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
-        of_self = isinstance(node.value, ast.Name) and node.value.id == "self"
-        if of_self and node.attr in self._weights:
-            return ast.Attribute(node.value, self._weights[node.attr], node.ctx)
-        return self.generic_visit(node)
