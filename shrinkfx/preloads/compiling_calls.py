@@ -12,16 +12,17 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from shrinkfx.preloads.statements import last_name, span_of
 from shrinkfx.program.uninstalled_files import Loading, UninstalledFiles
 
 COMPILES = "load_inline"
 """The function of ``torch.utils.cpp_extension`` that takes source texts."""
 
-_TEXTS = {"cpp_sources", "cuda_sources", "functions", "name"}
+_TEXTS = {"", "cpp_sources", "cuda_sources", "functions", "name"}
 _ABSOLUTE_INCLUDE = re.compile(r'#\s*include\s*["<]/')
 """An include by an absolute path of one machine."""
 
@@ -42,15 +43,11 @@ def drop_compiled_libraries(
     if not compiled:
         return local
     made = {each.library for each in compiled}
-    places = {str(Path(each).parent) for each in made}
-
-    def is_needed(file: str) -> bool:
-        return str(Path(file).parent) not in places
-
+    folders = {Path(each).parent for each in made}
     return replace(
         local,
         libraries=tuple(each for each in local.libraries if each not in made),
-        files=tuple(filter(is_needed, local.files)),
+        files=tuple(each for each in local.files if Path(each).parent not in folders),
         loadings=tuple(each for each in local.loadings if each not in compiled),
     )
 
@@ -59,49 +56,32 @@ def _has_inline_source(loading: Loading, read: Callable[[Path], str]) -> bool:
     """Return whether the call that loaded a library contains its whole source."""
     try:
         text = read(Path(loading.file))
-        tree = ast.parse(text)
+        nodes = [*ast.walk(ast.parse(text))]
     except (OSError, SyntaxError, ValueError):
         return False
-    if _ABSOLUTE_INCLUDE.search(text):
-        return False
-    line, column, end, end_column = loading.span
-    place = line, column, end, end_column
-    return any(_place(call) == place and _says_all(call) for call in _calls(tree))
-
-
-def _calls(tree: ast.AST) -> Iterator[ast.Call]:
-    calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call))
-    for call in calls:
-        if getattr(call.func, "attr", getattr(call.func, "id", "")) == COMPILES:
-            yield call
-
-
-def _place(call: ast.Call) -> tuple[int, int, int | None, int | None]:
-    return call.lineno, call.col_offset, call.end_lineno, call.end_col_offset
-
-
-def _says_all(call: ast.Call) -> bool:
-    """Return whether all arguments are source texts, names and settings, no folder."""
-    arguments = [("", each) for each in call.args]
-    arguments += [(each.arg or "**", each.value) for each in call.keywords]
-    parts = [(name, part) for name, value in arguments for part in ast.walk(value)]
-    folders = (
-        name not in _TEXTS and isinstance(part, ast.Constant) and "/" in str(part.value)
-        for name, part in parts
-        if name
+    calls = (node for node in nodes if isinstance(node, ast.Call))
+    return not _ABSOLUTE_INCLUDE.search(text) and any(
+        span_of(call) == loading.span
+        and last_name(call) == COMPILES
+        and _contains_all(call)
+        for call in calls
     )
-    return all(isinstance(part, _PLAIN) for _, part in parts) and not any(folders)
+
+
+def _contains_all(call: ast.Call) -> bool:
+    """Return whether all arguments are source texts, names and settings, no folder."""
+    keywords = [(each.arg or "**", each.value) for each in call.keywords]
+    for name, value in [*(("", each) for each in call.args), *keywords]:
+        for part in ast.walk(value):
+            text = str(part.value) if isinstance(part, ast.Constant) else ""
+            is_folder = "/" in text and name not in _TEXTS
+            if is_folder or not isinstance(part, _PLAIN):
+                return False
+    return True
 
 
 _PLAIN = (
-    ast.Constant,
-    ast.Name,
-    ast.List,
-    ast.Tuple,
-    ast.BinOp,
-    ast.operator,
-    ast.JoinedStr,
-    ast.FormattedValue,
-    ast.expr_context,
+    *(ast.Constant, ast.Name, ast.List, ast.Tuple, ast.BinOp, ast.operator),
+    *(ast.JoinedStr, ast.FormattedValue, ast.expr_context),
 )
 """Node types of literals and names, the only ones allowed in such a call."""

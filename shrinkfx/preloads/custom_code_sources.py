@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,20 +34,23 @@ def describe_copy(script: str) -> str:
     return _COPIED.format(script)
 
 
-def strip_generated_header(text: str) -> str:
-    """Reduce a module that shrinkfx wrote to the lines that a repro needs.
+def without_generated_lines(statements: Iterable[Statement]) -> list[Statement]:
+    """Drop the lines of a module that shrinkfx wrote and that a repro does not need.
 
-    Line numbers stay. The ``sys.path`` lines go because the repro sets its own paths. A
-    module that was copied from a script is returned unchanged.
+    The ``sys.path`` lines go because the repro sets its own paths. A module that was
+    copied from a script keeps all of its lines.
     """
-    docstring = ast.get_docstring(ast.parse(text)) or ""
-    if not docstring.startswith(_OURS) or _COPY.search(docstring):
-        return text
-    _, end, rest = text.partition("\n")
-    return end + re.sub(_LEADS_THERE, "\n\n\n", rest)
+    found = [*statements]
+    header = _header(found)
+    if not header.startswith(_OURS) or _COPY.search(header):
+        return found
+    return [s for s in found[1:] if not s.code.startswith("sys.path.insert(")]
 
 
-_LEADS_THERE = re.compile(r"^import sys\n\nsys\.path\.insert\(0, .*\)\n", re.MULTILINE)
+def _header(statements: Sequence[Statement]) -> str:
+    """Return the docstring of a module, or ''."""
+    nodes = [each.node for each in statements[:1]]
+    return ast.get_docstring(ast.Module(nodes, [])) or ""
 
 
 def find_custom_code(
@@ -87,8 +90,8 @@ class _Source:
         except (OSError, SyntaxError):
             return cls((name,))
         nodes = [each for each in statements if each.place == tuple(place)]
-        is_import = any(isinstance(s.node, (ast.Import, ast.ImportFrom)) for s in nodes)
-        docstring = ast.get_docstring(ast.parse(text)) or ""
+        is_import = any(each.is_import for each in nodes)
+        docstring = _header(statements)
         if not docstring.startswith(_OURS):
             return cls((name,), is_import)
         if script := _COPY.search(docstring):

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from shrinkfx.preloads.definitions import Definitions
 from shrinkfx.program.uninstalled_files import ONLY_ON, is_library
 from shrinkfx.protocol.record import Message
 
@@ -57,13 +56,33 @@ Unit = tuple[str, int, int]
 
 
 @dataclass(frozen=True)
+class Definitions:
+    """The text that a repro contains for one preload.
+
+    Attributes:
+        text: the source. It never contains a ``from __future__`` import, which is legal
+            only at the top of the repro.
+        future: the ``__future__`` features to enable at the top of the repro.
+    """
+
+    text: str
+    future: tuple[str, ...] = ()
+
+    @property
+    def with_future(self) -> str:
+        """The text below its ``from __future__`` import."""
+        future = f"from __future__ import {', '.join(self.future)}\n"
+        return future * bool(self.future) + self.text
+
+
+@dataclass(frozen=True)
 class PreloadCut:
     """The parts of the preloads that are known to be unnecessary.
 
     Attributes:
         whole: embed whole files.
-        acts: statements whose side effects change nothing.
-        preloads: names of preloads that are not needed at all.
+        dropped: statements whose effects change nothing, and preloads without a file
+            that are not needed.
         modules, files: names of modules, and of files in the script's folder, that a
             test run used; None for all.
         elsewhere: paths of files outside the script's folder that a test run used.
@@ -76,8 +95,7 @@ class PreloadCut:
     """
 
     whole: bool = False
-    acts: frozenset[Unit] = frozenset()
-    preloads: frozenset[str] = frozenset()
+    dropped: frozenset[Unit] = frozenset()
     modules: frozenset[str] | None = None
     files: frozenset[str] | None = None
     elsewhere: frozenset[str] = frozenset()
@@ -98,7 +116,7 @@ class PreloadBundle:
         modules: names of the modules that ``unpacking`` contains.
         kept: what the bundle does with each preload (``cut``, ``whole``, ...), by its
             name.
-        units: statements that are kept only for their side effects.
+        units: the code of each statement that a test may drop.
         tied: files of this machine that the script names by path or reads in place.
         absent: files that the preloads used and that this bundle does not contain.
         in_compiler, bare: as in the ``Cut`` that produced this bundle.
@@ -110,7 +128,7 @@ class PreloadBundle:
     files: Mapping[str, Path] = field(default_factory=dict)
     modules: tuple[str, ...] = ()
     kept: Mapping[str, str] = field(default_factory=dict)
-    units: tuple[Unit, ...] = ()
+    units: Mapping[Unit, str] = field(default_factory=dict)
     tied: tuple[str, ...] = ()
     absent: tuple[str, ...] = ()
     in_compiler: CustomCompilerCode = field(default_factory=CustomCompilerCode)

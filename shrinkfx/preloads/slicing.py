@@ -1,176 +1,186 @@
-"""Slice preloads, and the modules that they import, down to what operators need.
+"""Select the statements of preloads, and of the modules that they import.
 
-    my_ops/__init__.py    from . import mix, gone    from . import mix
-    my_ops/mix.py         custom_op("my_ops::mix")   as it is
-    my_ops/gone.py        custom_op("my_ops::gone")  left out: no text names it
-    my_ops/scale.py       ONE = 1; TWO = 2           TWO = 2: mix names it
+    my_ops/__init__.py    from . import mix, gone    acts: until a test shows otherwise
+    my_ops/mix.py         custom_op("my_ops::mix")   acts
+    my_ops/scale.py       ONE = 1; TWO = 2           TWO = 2 only: mix reads it
 
-A slice of a file keeps the statements that its operators need, that other files name,
-or that have side effects. Because a slice can name further names, slicing repeats until
-the slices no longer change.
+A slice contains the statements that act, and those that bind names that selected
+statements may read. A test decides which of the statements that act can be dropped.
+A text does not show everything, so a test also compares a slice with the whole files.
 """
 
 from __future__ import annotations
 
 import ast
-import functools
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from shrinkfx.preloads.definitions import Definitions, slice_file, take_whole_file
-from shrinkfx.preloads.layout import find_imported_files, home_of, package_of
-from shrinkfx.preloads.preload_bundle import Preload, PreloadCut
-from shrinkfx.program.uninstalled_files import UninstalledFiles
+from shrinkfx.preloads.preload_bundle import Definitions, PreloadCut, Unit
+from shrinkfx.preloads.statements import (
+    REFLECTION,
+    Statement,
+    aliases_of,
+    read_source,
+    text_of,
+    with_packages,
+)
 
 
 @dataclass(frozen=True)
-class Slices:
-    """The remaining text of each file.
+class Slice:
+    """The selected statements of a module.
 
     Attributes:
-        modules: files of the modules that must be importable besides preloads, by
-            module name.
-        parts: the slice of each file, preloads included.
+        body: all statements that importing the module runs.
+        future: the ``__future__`` features of the module.
     """
 
-    modules: Mapping[str, Path] = field(default_factory=dict)
-    parts: Mapping[Path, Definitions] = field(default_factory=dict)
+    name: str
+    file: Path
+    body: tuple[Statement, ...]
+    future: tuple[str, ...] = ()
+    selected: tuple[Statement, ...] = ()
 
-    def texts(self, loaded: Mapping[str, Path]) -> dict[str, tuple[str, str]]:
-        """Return text and package of each module with a text, ``loaded`` included."""
-        files = {**loaded, **self.modules}
-        found = {n: (self.parts[f].text, package_of(n, f)) for n, f in files.items()}
-        return {name: each for name, each in found.items() if each[0]}
+    @classmethod
+    def of(cls, name: str, file: Path, statements: Iterable[Statement]) -> Slice:
+        """Make the slice without a statement."""
+        found = [each for each in statements if not each.is_main]
+        future = (a.name for s in found if s.is_future for a in aliases_of(s.node))
+        body = tuple(each for each in found if not each.is_future)
+        return cls(name, file, body, tuple(future))
+
+    @property
+    def package(self) -> str:
+        """The package that relative imports start from."""
+        is_package = self.file.name == "__init__.py"
+        return self.name if is_package else self.name.rpartition(".")[0]
+
+    @property
+    def definitions(self) -> Definitions:
+        text = text_of(self.selected)
+        return Definitions(text, self.future if text else ())
+
+    @property
+    def imported(self) -> set[str]:
+        """The modules that the selected statements may import, and their packages."""
+        packages = {*with_packages(self.name)} - {self.name} if self.selected else set()
+        return packages.union(*(s.modules(self.package) for s in self.selected))
+
+    def unit(self, statement: Statement) -> Unit:
+        return (str(self.file), *statement.place)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Slicer:
-    """Slices files as texts and executes none of them.
+    """Selects statements by their texts, and executes none of them.
 
     Attributes:
-        known: files of modules, preloads included, by module name.
-        roots: folders to search for modules that were not seen in use.
-        read: returns the text of a file.
+        preloads: the files of the preloads, by module name.
+        known: files of modules that were seen in use, by module name.
+        roots: folders to search for other modules.
+        callers: file and line of each call that loaded a library.
+        read: returns the statements of a file.
     """
 
-    preloads: Sequence[Preload]
-    uninstalled_files: UninstalledFiles
-    operators: Sequence[str]
-    cut: PreloadCut
+    preloads: Mapping[str, Path]
     known: Mapping[str, Path]
     roots: Sequence[Path]
-    read: Callable[[Path], str]
+    callers: Sequence[tuple[str, int]]
+    cut: PreloadCut
+    read: Callable[[Path], Iterable[Statement]]
+    _empty: dict[str, Slice | None] = field(default_factory=dict)
 
-    def slice_files(self) -> Slices:
-        """Slice all files.
+    def slices(self) -> dict[str, Slice]:
+        """Return the slices of all preloads and of the modules that they need.
 
         Raises:
             OSError, SyntaxError: a file no longer exists or cannot be parsed.
         """
-        loaded = {p.module: p.file for p in self.preloads if p.file}
-        last, now = Slices(), self._again({}, loaded, {})
-        while now != last:
-            texts = now.texts(loaded)
-            last, now = now, self._again(texts, loaded, self._found(texts, loaded))
-        needed = self._imported(now.texts(loaded), loaded)
-        modules = {
-            name: now.modules[name]
-            for name in sorted(now.modules)
-            if name in needed or now.parts[now.modules[name]].text
-        }
-        return Slices(modules, now.parts)
+        last = dict[str, Slice]()
+        slices = {n: each for n in self.preloads if (each := self._find(n))}
+        while slices != last:
+            last = slices
+            slices = {
+                name: self._select(found, last)
+                for name in self._reached(last)
+                if (found := self._find(name))
+            }
+        imported = set[str]().union(*(each.imported for each in slices.values()))
+        needed = {*self.preloads, *imported}
+        return {n: s for n, s in slices.items() if n in needed or s.selected}
 
-    def _again(
-        self,
-        texts: Mapping[str, tuple[str, str]],
-        loaded: Mapping[str, Path],
-        found: Mapping[str, Path],
-    ) -> Slices:
-        named = {name: _named_in(*each) for name, each in texts.items()}
-        wanted: dict[Path, set[str]] = {p.file: set() for p in self.preloads if p.file}
-        for name, file in (*loaded.items(), *found.items()):
-            others = (each.of(name) for other, each in named.items() if other != name)
-            wanted.setdefault(file, set()).update(*others)
-        return Slices(found, {f: self._part(f, names) for f, names in wanted.items()})
-
-    def _found(
-        self, texts: Mapping[str, tuple[str, str]], loaded: Mapping[str, Path]
-    ) -> dict[str, Path]:
-        """Return the modules that must be importable: imported by texts, or used."""
-        seen = self.known if self.cut.modules is None else self.cut.modules
-        used = {n: self.known[n] for n in seen if n in self.known and n not in loaded}
-        return {**(used if texts else {}), **self._imported(texts, loaded)}
-
-    def _imported(
-        self, texts: Mapping[str, tuple[str, str]], loaded: Mapping[str, Path]
-    ) -> dict[str, Path]:
-        above = {f"{n}.": (f"import {n.rpartition('.')[0]}", "") for n in texts}
-        parents = {n: each for n, each in above.items() if each[0] != "import "}
-        found = find_imported_files({**texts, **parents}, self.known, self.roots)
-        return {name: file for name, file in found.items() if name not in loaded}
-
-    def _part(self, file: Path, named: set[str]) -> Definitions:
-        text = self.read(file)
+    def is_root(self, module: Slice, statement: Statement) -> bool:
+        """Return whether a statement is selected whether its names are read or not."""
         if self.cut.whole:
-            return take_whole_file(file, text)
-        part = slice_file(
-            file,
-            self.operators,
-            without=[(n, c) for at, n, c in self.cut.acts if Path(at) == file],
-            acting=[n for at, n in self.uninstalled_files.callers if Path(at) == file],
-            local={name.partition(".")[0] for name in self.known},
-            named=named,
-            text=text,
+            return True
+        loads = any(
+            Path(file) == module.file and line in statement.lines
+            for file, line in self.callers
         )
-        # A call that loaded no carried library has compiled it from source.
-        return replace(part, loads=part.loads and bool(self.uninstalled_files.loadings))
+        is_dropped = module.unit(statement) in self.cut.dropped
+        return (statement.acts or loads) and not is_dropped
+
+    def _find(self, name: str) -> Slice | None:
+        if name not in self._empty:
+            self._empty[name] = self._read(name)
+        return self._empty[name]
+
+    def _read(self, name: str) -> Slice | None:
+        """Read a module, or return None if it is none of the user's.
+
+        An unseen module that does not parse belongs to an import that never succeeded.
+        """
+        if file := self.preloads.get(name) or self.known.get(name):
+            return Slice.of(name, file, self.read(file))
+        for file in _files_of(name, self.roots):
+            try:
+                ast.parse(read_source(file))
+            except (OSError, SyntaxError, ValueError):
+                return None
+            return Slice.of(name, file, self.read(file))
+        return None
+
+    def _reached(self, slices: Mapping[str, Slice]) -> list[str]:
+        """List the preloads, and the modules that were used or are imported."""
+        names = {*self.preloads}
+        if any(each.selected for each in slices.values()):
+            used = self.known if self.cut.modules is None else self.cut.modules
+            names |= {*used} & {*self.known}
+        return sorted(names.union(*(each.imported for each in slices.values())))
+
+    def _select(self, empty: Slice, slices: Mapping[str, Slice]) -> Slice:
+        """Select the roots of a module and the statements whose names are read."""
+        name = empty.name
+        before = slices[name].selected if name in slices else ()
+        wanted = frozenset[str]().union(*(each.reads for each in before))
+        for other in slices.values():
+            if other.name != name:
+                wanted |= _names_read_from(name, other)
+        acting = (s for s in before if s.acts and not s.is_import)
+        looks_up = any(REFLECTION.search(each.code) for each in acting)
+        selected = (
+            each
+            for each in empty.body
+            if looks_up or each.binds & wanted or self.is_root(empty, each)
+        )
+        return Slice(name, empty.file, empty.body, empty.future, tuple(selected))
 
 
-@functools.lru_cache(maxsize=256)
-def _named_in(text: str, package: str) -> ReadNames:
-    return collect_read_names(text, package)
+def _names_read_from(name: str, reader: Slice) -> frozenset[str]:
+    """Return the names that a slice may read from the module ``name``."""
+    found = frozenset[str]()
+    for each in reader.selected:
+        imported = each.names_from(reader.package).get(name, set())
+        found |= each.words | imported
+        if "*" in imported:
+            found = found.union(*(other.reads for other in reader.selected))
+    return found
 
 
-# Names that a module may read from other modules, judged by its text.
-#
-# from .scale import SCALE    reads SCALE of the module scale from .scale import *
-# may read any name in the text from scale scale.SCALE                 may read SCALE
-# of any module
-
-
-@dataclass(frozen=True)
-class ReadNames:
-    """Names that a text may read: from one module, by its name, and from any module."""
-
-    by_module: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    anywhere: frozenset[str] = frozenset()
-
-    def of(self, module: str) -> frozenset[str]:
-        """Return the names that the text may read from ``module``."""
-        return self.anywhere | self.by_module.get(module, frozenset())
-
-
-def collect_read_names(text: str, package: str) -> ReadNames:
-    """Collect the names that a text may read from other modules.
-
-    Args:
-        package: the package that relative imports start from.
-    """
-    imported: dict[str, set[str]] = {}
-    anywhere, bare = set[str](), set[str]()
-    for node in ast.walk(ast.parse(text)):
-        match node:
-            case ast.ImportFrom(names=aliases):
-                names = imported.setdefault(home_of(node, package), set())
-                names.update(alias.name for alias in aliases)
-            case ast.Attribute(attr=word):
-                anywhere.add(word)
-            case ast.Name(id=word):
-                bare.add(word)
-            case ast.Constant(value=str(word)) if word.isidentifier():
-                anywhere.add(word)  # for getattr
-    return ReadNames(
-        {m: frozenset(n | bare if "*" in n else n) for m, n in imported.items()},
-        frozenset(anywhere),
-    )
+def _files_of(name: str, roots: Sequence[Path]) -> Iterator[Path]:
+    path = name.replace(".", "/")
+    for root in roots:
+        for file in (root / f"{path}.py", root / path / "__init__.py"):
+            if file.is_file():
+                yield file

@@ -11,7 +11,7 @@ from enum import StrEnum
 
 from shrinkfx.failure.readers.script import CANNOT_TELL, RAN_TO_END_PREFIX
 from shrinkfx.failure.signature import MEMORY_FAULT, Stage
-from shrinkfx.preloads.definitions import Definitions
+from shrinkfx.preloads.preload_bundle import Definitions
 from shrinkfx.protocol.requests import HASH_SEED
 from shrinkfx.protocol.source import Expression, Input, Source, Weight
 from shrinkfx.report.header import format_header

@@ -35,7 +35,7 @@ from shrinkfx.check.oracle import CheckClient, Limits  # noqa: E402
 from shrinkfx.failure.classify import classify_ending  # noqa: E402
 from shrinkfx.failure.readers.script import convert_script_ending  # noqa: E402
 from shrinkfx.failure.signature import Signature  # noqa: E402
-from shrinkfx.preloads.definitions import Definitions  # noqa: E402
+from shrinkfx.preloads.preload_bundle import Definitions  # noqa: E402
 from shrinkfx.program.candidate import Candidate  # noqa: E402
 from shrinkfx.program.skeleton import Skeleton  # noqa: E402
 from shrinkfx.protocol.answers import Answer, Description, Ending, Printed, Ready  # noqa: E402  # noqa: E402
@@ -125,7 +125,7 @@ def _print(
     )
     programs = Programs(ProgramSize(1), ProgramSize(1), cut=1)
     record = RunRecord(Failure(signature, signature), programs, conditions=conditions)
-    definitions = Definitions(f"import {PLANTS.stem}", True, "", ())
+    definitions = Definitions(f"import {PLANTS.stem}")
     return write_repro(answer.source, record, [definitions], Data.EXACT).text
 
 

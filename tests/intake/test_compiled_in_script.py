@@ -40,7 +40,6 @@ def test_cpp_extension_call_of_script_is_copied_to_preload(
         unsaved="",
         where="serve.py:1",
         operators=1,
-        custom=("mine::mix",),
         inductor={},
         others={},
         environment={},

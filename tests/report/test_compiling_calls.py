@@ -31,7 +31,7 @@ def test_self_contained_load_inline_call_is_carried_unchanged(
         callers=used.callers
     )
     cut = PreloadCut(compiles=True)
-    carried = build_bundle([Preload(str(file), file)], used, ["my_ops::mix"], cut)
+    carried = build_bundle([Preload(str(file), file)], used, cut)
     (part,) = carried.definitions
     assert carried.compiles
     assert "load_inline(" in part.text
@@ -58,16 +58,14 @@ def test_compiled_library_is_carried_if_its_call_needs_other_files(
     file, used = beside(tmp_path, call)
     assert drop_compiled_libraries(used, read_source) == used
     cut = PreloadCut(compiles=True)
-    carried = build_bundle([Preload(str(file), file)], used, ["my_ops::mix"], cut)
+    carried = build_bundle([Preload(str(file), file)], used, cut)
     assert not carried.compiles
     assert "my_ops.so" in carried.files
 
 
 def test_compiled_library_is_carried_by_default(tmp_path: Path) -> None:
     file, used = beside(tmp_path, PLAIN)
-    carried = build_bundle(
-        [Preload(str(file), file)], used, ["my_ops::mix"], PreloadCut()
-    )
+    carried = build_bundle([Preload(str(file), file)], used, PreloadCut())
     assert not carried.compiles
     assert "my_ops.so" in carried.files
     assert "load_inline(" not in carried.unpacking

@@ -9,18 +9,28 @@ from pathlib import Path
 import pytest
 
 from shrinkfx.preloads.inlined_modules import CannotInlineError, inline_modules
+from shrinkfx.preloads.preload_bundle import PreloadCut
+from shrinkfx.preloads.slicing import Slicer
+from shrinkfx.preloads.statements import statements_of
 
 SCALE = "import math\nONE = 1\n\n\ndef by(x):\n    return x * math.floor(2.5) * ONE\n"
 
 
 def inlined(modules: Mapping[str, str], *first: str) -> dict[str, str]:
-    """Join modules; those that others lie in are packages."""
+    """Inline whole modules; those that contain others are packages."""
     packages = {name.rpartition(".")[0] for name in modules}
-    texts = {
-        name: (text, name if name in packages else name.rpartition(".")[0])
-        for name, text in modules.items()
+    files = {
+        name: Path(name.replace(".", "/"), "__init__.py")
+        if name in packages
+        else Path(name.replace(".", "/") + ".py")
+        for name in modules
     }
-    return inline_modules(texts, first)
+    texts = {files[name]: text for name, text in modules.items()}
+    slicer = Slicer(
+        *({name: files[name] for name in first}, files, (), ()),
+        *(PreloadCut(whole=True), lambda file: statements_of(texts[file], str(file))),
+    )
+    return inline_modules(slicer.slices(), first)
 
 
 def run(modules: Mapping[str, str], folder: Path, first: str) -> object:
@@ -46,8 +56,8 @@ def run(modules: Mapping[str, str], folder: Path, first: str) -> object:
     [
         {"ops": "from scale import by\nRESULT = by(3)\n", "scale": SCALE},
         {
-            "ops": "from middle import DOUBLE\nRESULT = DOUBLE(3)\n",
-            "middle": "from scale import by as DOUBLE\n",
+            "ops": "from middle import by\nRESULT = by(3)\n",
+            "middle": "from scale import by\n",
             "scale": SCALE,
         },
         {"ops": "from scale import *\nRESULT = by(3)\n", "scale": SCALE},
@@ -111,7 +121,7 @@ def test_module_that_hashes_its_own_file_is_inlined() -> None:
         in inlined({"ops": "from p import uuid\nuuid()\n", "p": uuid}, "ops")["ops"]
     )
     here = uuid.replace("get_hash", "read")
-    with pytest.raises(CannotInlineError, match="looks for files in its own folder"):
+    with pytest.raises(CannotInlineError, match="refers to itself"):
         inlined({"ops": "from p import uuid\nuuid()\n", "p": here}, "ops")
 
 
@@ -120,18 +130,18 @@ def test_module_that_hashes_its_own_file_is_inlined() -> None:
     [
         ("import scale\nRESULT = scale.by(3)\n", "read as a module"),
         ("import scale as s\nRESULT = s.by(3)\n", "read as a module"),
-        ("from scale import by as ONE\nRESULT = ONE(3)\n", "ONE is bound in"),
+        ("from scale import by as b\nRESULT = b(3)\n", "read by another name"),
         ("from scale import by\nONE = 4\nRESULT = by(3)\n", "ONE is bound in"),
         ("import math\nfrom scale import by\nmath = 4\nby(3)\n", "math is bound"),
         ("def f():\n    from scale import by\n    return by\n", "as it runs"),
         ("try:\n    import scale\nexcept OSError:\n    pass\n", "as it runs"),
         (
             "from scale import by\nHERE = __file__\n",
-            "looks for files in its own folder",
+            "refers to itself",
         ),
         (
             "from scale import by\nglobals()['ONE'] = 4\n",
-            "looks for files in its own folder",
+            "refers to itself",
         ),
         ("scale = __import__('scale')\n", "nothing imports scale"),
     ],

@@ -19,9 +19,9 @@ from test_repro import about
 from shrinkfx.errors import UsageError
 from shrinkfx.failure.signature import Signature
 from shrinkfx.preloads.bundle_builder import build_bundle
-from shrinkfx.preloads.definitions import Definitions
 from shrinkfx.preloads.preload_bundle import (
     CustomCompilerCode,
+    Definitions,
     Preload,
     PreloadBundle,
     PreloadCut,
@@ -77,9 +77,7 @@ def write(
     runner = FakeRunner(fails)
     answer = replace(ANSWER, targets=("mylib.mix.default",), **changes)
     cuts = PreloadCut(), PreloadCut(whole=True)
-    ways = [
-        build_bundle(preloads, UninstalledFiles(), ["mylib::mix"], cut) for cut in cuts
-    ]
+    ways = [build_bundle(preloads, UninstalledFiles(), cut) for cut in cuts]
     asked = folder, answer, about(), ways, runner
     written = write_smallest_repro(*asked, embedded=embedded, no_source=no_source)
     return written, runner
@@ -348,7 +346,7 @@ def test_repro_is_tried_first_without_custom_inductor_code(
     (tmp_path / "minimal.pt2").write_bytes(b"program")
     (tmp_path / DATA).write_bytes(b"values")
     own = CustomCompilerCode(("lowerings: aten.relu",), ("ops.py",))
-    line = Definitions("lowerings[relu] = print", False, "", ())
+    line = Definitions("lowerings[relu] = print")
     ways = [PreloadBundle(bare=True), PreloadBundle((line,), in_compiler=own)]
     runner = FakeRunner(lambda text: not needs_own or "lowerings" in text)
     record = about()

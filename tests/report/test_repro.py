@@ -20,7 +20,7 @@ import torch
 from shrinkfx.failure.readers.memory import MemoryReport
 from shrinkfx.failure.readers.script import STAGE_OF_CALL
 from shrinkfx.failure.signature import MEMORY_FAULT, Kind, Signature, Stage
-from shrinkfx.preloads.definitions import Definitions
+from shrinkfx.preloads.preload_bundle import Definitions
 from shrinkfx.protocol.choices import Guard
 from shrinkfx.protocol.source import Expression, Input, Source, Weight
 from shrinkfx.report.header import is_of_interpreter, read_failure, set_cause
@@ -231,7 +231,7 @@ def test_every_line_that_can_fail_has_a_known_stage(failure: Signature | None) -
 
 
 def test_definitions_precede_the_module_and_future_imports_come_first() -> None:
-    part = Definitions("def mix(x): ...\n", False, "", ("annotations",))
+    part = Definitions("def mix(x): ...\n", ("annotations",))
     text = write_repro(PRINTED, about(), [part], Data.SEEDED).text
     ast.parse(text)
     compile(text, "repro.py", "exec")

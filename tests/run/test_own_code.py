@@ -59,14 +59,13 @@ class Case:
         limits = Limits(60.0, 1 << 30)
         program, operators = Path("m.pt2"), ["aten::relu"]
         self.judge = PreloadOracle(server, limits, Meter(), program, operators, RECORD)
-        self.cuts = smallest_first(self.made, self.judge, operators)
+        self.cuts = smallest_first(self.made, self.judge)
         self.questions = CompilerCodeQueries(self.fails, Budget())
 
     def made(self, cut: PreloadCut) -> PreloadBundle:
         return build_bundle(
             [Preload(str(self.file), self.file)],
             UninstalledFiles(),
-            ["aten::relu"],
             cut,
         )
 
@@ -79,6 +78,17 @@ class Case:
 
     def narrowed(self) -> list[PreloadCut]:
         return add_narrowed_cuts(self.cuts, self.made, self.questions, self.judge)
+
+
+def test_compiler_code_that_names_an_operator_is_recognized(tmp_path: Path) -> None:
+    """Such a statement is not tested for whether the program needs it."""
+    case = Case(tmp_path, 1, [0])
+    case.judge = replace(case.judge, operators=["lowerings::a"], questions=0)
+    case.file.write_text(case.file.read_text().partition("print('loaded')")[0])
+    bare, first, *_ = smallest_first(case.made, case.judge)
+    assert bare.bare
+    assert LINES[0] not in case.text(bare)
+    assert first.in_compiler.sources == ("tuning.py",)
 
 
 @pytest.mark.parametrize(

@@ -122,7 +122,6 @@ class CapturedProgram:
     Attributes:
         file: the ``.pt2``, or a source archive; None if the program could not be saved,
             with the reason in ``unsaved``.
-        custom: its operators that do not come with PyTorch.
         others: options of Inductor that are not simple values.
     """
 
@@ -131,7 +130,6 @@ class CapturedProgram:
     unsaved: str
     where: str
     operators: int
-    custom: tuple[str, ...]
     inductor: InductorOptions
     others: Mapping[str, RestoredValue]
     environment: Mapping[str, str]
@@ -147,7 +145,6 @@ class CapturedProgram:
             unsaved=data["unsaved"],
             where=data["where"],
             operators=data["operators"],
-            custom=tuple(data["custom"]),
             inductor=data["inductor"],
             others={k: RestoredValue(**each) for k, each in data["others"].items()},
             environment=data["environment"],

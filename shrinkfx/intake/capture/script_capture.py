@@ -50,8 +50,16 @@ from shrinkfx.intake.modules import (
 from shrinkfx.options.options import Options
 from shrinkfx.preloads.compiling_calls import COMPILES
 from shrinkfx.preloads.custom_code_sources import describe_copy, mark_as_generated
-from shrinkfx.preloads.definitions import REGISTRAR, slice_file
-from shrinkfx.preloads.statements import read_source, statements_of, text_of
+from shrinkfx.preloads.preload_bundle import PreloadCut
+from shrinkfx.preloads.slicing import Slicer
+from shrinkfx.preloads.statements import (
+    REGISTRAR,
+    at_import,
+    last_name,
+    read_source,
+    statements_of,
+    text_of,
+)
 from shrinkfx.protocol.choices import InductorOptions
 from shrinkfx.system.atomic_files import write_json
 from shrinkfx.system.output_folder import CAPTURE, INTAKE, moved_file_finder
@@ -439,7 +447,7 @@ def _copy_definitions(
     try:
         defined = _settable(file, settings)
         restored = render_settings(defined) if defined else ""
-        text = _defining(read_source(file), str(file), program.custom, restored)
+        text = _defining(read_source(file), str(file), restored)
     except (OSError, SyntaxError) as error:
         advice = "move the definition into its own module, and --preload that module"
         return "", f"{origin.why}: cannot read the script: {error}; {advice}"
@@ -468,8 +476,8 @@ def _settable(
     return {k: v for k, v in defined.items() if not text_sets_attribute(text, k)}
 
 
-def _defining(text: str, name: str, operators: Sequence[str], restored: str) -> str:
-    """Slice a script to the code that registers ``operators`` or changes the compiler.
+def _defining(text: str, name: str, restored: str) -> str:
+    """Slice a script to the code that registers operators or changes the compiler.
 
     Statements for the script's own purposes are omitted, such as those that parse
     arguments or run the model.
@@ -478,38 +486,35 @@ def _defining(text: str, name: str, operators: Sequence[str], restored: str) -> 
         restored: statements to keep, with the definitions that they need.
     """
     length = text.count("\n") + 1
-    text += f"\n{restored}"
-    statements = statements_of(text, name)
-    nodes = {each.place: each.node for each in statements}
-    compiles = [each.lines[0] for each in statements if _compiles(each.node)]
-    everything = slice_file(Path(name), operators, text=text, acting=compiles)
-    acts = [place for place in everything.acts if place[0] <= length]
-    without = [place for place in acts if not _defines(nodes[place])]
-    return slice_file(
-        Path(name), operators, text=text, without=without, acting=compiles
-    ).text
+    statements = statements_of(f"{text}\n{restored}", name)
+    others = (s for s in statements if s.lines[0] <= length and not _defines(s.node))
+    cut = PreloadCut(dropped=frozenset((name, *each.place) for each in others))
+    compiling = [(name, s.lines[0]) for s in statements if _compiles(s.node)]
+    slicer = Slicer({_MAIN: Path(name)}, {}, (), compiling, cut, lambda _: statements)
+    return slicer.slices()[_MAIN].definitions.text
 
 
 def _compiles(node: ast.stmt) -> bool:
     """Return whether a statement compiles C++, with or without using the result."""
-    called = getattr(node, "value", None)
-    if not isinstance(node, (ast.Expr, ast.Assign)) or not isinstance(called, ast.Call):
-        return False
-    return ast.unparse(called.func).rpartition(".")[2] == COMPILES
+    value = getattr(node, "value", None)
+    return isinstance(node, (ast.Expr, ast.Assign)) and last_name(value) == COMPILES
 
 
 def _defines(node: ast.stmt) -> bool:
     """Return whether a statement is a definition, a patch or a registration."""
     if isinstance(node, (ast.FunctionDef, ast.ClassDef)) or _compiles(node):
         return True
-    if isinstance(node, ast.Assign):
-        places = (ast.Attribute, ast.Subscript)
-        return any(isinstance(target, places) for target in node.targets)
-    called = node.value if isinstance(node, ast.Expr) else None
-    while isinstance(called, ast.Call):
-        called = called.func
-    last = getattr(called, "attr", getattr(called, "id", ""))
-    return bool(REGISTRAR.fullmatch(last))
+    places = (ast.Attribute, ast.Subscript)
+    if any(isinstance(target, places) for target in getattr(node, "targets", ())):
+        return isinstance(node, ast.Assign)
+    return any(map(_registers, at_import(node)))
+
+
+def _registers(node: ast.stmt) -> bool:
+    called = [*getattr(node, "decorator_list", ())]
+    if isinstance(node, (ast.Expr, ast.Assign)):
+        called.append(node.value)
+    return any(REGISTRAR.fullmatch(last_name(each)) for each in called)
 
 
 # Find captures whose programs have not been reduced.

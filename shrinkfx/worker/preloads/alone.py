@@ -163,6 +163,10 @@ The snapshot knows nothing about modules that are imported later.
 """
 
 _CONFIGS = ("torch._inductor.config", "torch._dynamo.config", "torch._functorch.config")
+_CONTAINERS = (
+    *(staticmethod, classmethod, partial),
+    *(list, tuple, set, frozenset, dict),
+)
 _SIMPLE = (bool, int, float, complex, str, bytes, type(None))
 
 _IGNORED = (
@@ -214,7 +218,8 @@ class Snapshot:
         Args:
             operators: descriptions of the registrations of operators of interest.
         """
-        places, missing, user = dict(operators), dict(self._values), _own_settings()
+        places, missing = dict(operators), dict(self._values)
+        user = [name for name, value in _settings() if _is_own(value)]
         for place, holder, key, value in _values():
             known = missing.pop(place, None)
             if known and _is_same(known[1], value):
@@ -324,55 +329,41 @@ def _is_of_others(value: object) -> bool:
 
 def _is_own(value: object) -> bool:
     """Return whether a value is non-PyTorch code, or an object of such a class."""
-    match value:
-        case staticmethod() | classmethod():
-            return _is_own(value.__func__)
-        case partial():
-            return _is_own(value.func)
-        case list() | tuple() | set() | frozenset():
-            return any(map(_is_own, value))
-        case dict():
-            return any(map(_is_own, value.values()))
+    if isinstance(value, _CONTAINERS):
+        return any(map(_is_own, _parts(value)))
     return _is_of_others(value) or _is_of_others(type(value))
 
 
-def _own_settings() -> list[str]:
-    """Return the settings that hold non-PyTorch code, named as in ``_state``."""
-    settings = []
-    for name in _CONFIGS:
-        config = sys.modules.get(name)
-        if config is not None and hasattr(config, "get_config_copy"):
-            values = config.get_config_copy().items()
-            settings += [f"{name} {option}" for option, v in values if _is_own(v)]
-    return settings
-
-
-def _state() -> dict[str, str]:
-    """Return the settings that are not stored as attributes of a module."""
-    state = {f"variable {name}": value for name, value in os.environ.items()}
+def _settings() -> Iterator[tuple[str, object]]:
+    """Yield Inductor's, Dynamo's and AOTAutograd's settings with their values."""
     for name in _CONFIGS:
         config = sys.modules.get(name)
         if config is not None and hasattr(config, "get_config_copy"):
             for option, value in config.get_config_copy().items():
-                state[f"{name} {option}"] = _description(value)
-    state["dtype"] = str(torch.get_default_dtype())
-    state["device"] = str(torch.get_default_device())
-    state["threads"] = str(torch.get_num_threads())
-    state["deterministic"] = str(torch.are_deterministic_algorithms_enabled())
-    state["precision"] = torch.get_float32_matmul_precision()
-    return state
+                yield f"{name} {option}", value
+
+
+def _state() -> dict[str, str]:
+    """Return the settings that are not stored as attributes of a module."""
+    return {
+        **{f"variable {name}": value for name, value in os.environ.items()},
+        **{name: _description(value) for name, value in _settings()},
+        "dtype": str(torch.get_default_dtype()),
+        "device": str(torch.get_default_device()),
+        "threads": str(torch.get_num_threads()),
+        "deterministic": str(torch.are_deterministic_algorithms_enabled()),
+        "precision": torch.get_float32_matmul_precision(),
+    }
 
 
 def _description(value: object, depth: int = 3) -> str:
     """Describe a value; equal statements in another process give the same text."""
     if isinstance(value, _SIMPLE):
         return repr(value)[:200]
-    if isinstance(value, (staticmethod, classmethod)):
-        value = value.__func__
     kind = _kind(type(value))
     if not depth:
         return kind
-    parts = [_description(each, depth - 1) for each in _parts(value)]
+    parts = [_description(each, depth - 1) for each in _parts(value)[:100]]
     name = getattr(value, "__qualname__", "")
     return f"{kind} {name} ({', '.join(parts)})"
 
@@ -392,14 +383,14 @@ def _parts(value: object) -> list[object]:
             return [_digest(value.__code__), *_read_closure(value)]
         case partial():
             return [value.func, *value.args, *value.keywords.values()]
-        case MethodType():
+        case MethodType() | staticmethod() | classmethod():
             return [value.__func__]
         case list() | tuple():
-            return list(value)[:50]
+            return list(value)
         case set() | frozenset():
-            return sorted(value, key=_key)[:50]
+            return sorted(value, key=_key)
         case dict():
-            return [part for row in list(value.items())[:50] for part in row]
+            return [part for row in value.items() for part in row]
         case type() | BuiltinFunctionType() | ModuleType() | torch.Tensor():
             return []
     return [part for row in getattr(value, "__dict__", {}).items() for part in row]

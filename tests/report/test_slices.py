@@ -1,8 +1,8 @@
-"""What of a preloaded file goes into a repro, and when all of it does."""
+"""What of a preloaded file is selected, before a test shows what is needed."""
 
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from textwrap import dedent
 from types import ModuleType, SimpleNamespace
@@ -10,106 +10,80 @@ from typing import Any
 
 import pytest
 
-from shrinkfx.preloads.definitions import Definitions, slice_file, take_whole_file
+from shrinkfx.preloads.preload_bundle import Definitions, PreloadCut
+from shrinkfx.preloads.slicing import Slicer
+from shrinkfx.preloads.statements import read_source, statements_of
 
 MIX = """
 @torch.library.custom_op("mylib::mix", mutates_args=())
 def mix(x):
     return x
 """
-OTHER = """
-@torch.library.custom_op("mylib::other", mutates_args=())
-def other(x):
-    return x
-"""
 
 
-def cut(folder: Path, source: str, *operators: str) -> Definitions:
+def cut(
+    folder: Path,
+    source: str,
+    *without: str,
+    callers: Sequence[int] = (),
+    whole: bool = False,
+) -> Definitions:
+    """Slice a file, without roots that begin with one of some texts."""
     path = folder / "ops.py"
     path.write_text(dedent(source), encoding="utf-8")
-    return slice_file(path, operators or ("mylib::mix",))
+    return slice_file(path, without, callers, whole=whole)
+
+
+def slice_file(
+    path: Path,
+    without: Collection[str] = (),
+    callers: Sequence[int] = (),
+    *,
+    whole: bool = False,
+) -> Definitions:
+    statements = statements_of(read_source(path), str(path))
+    dropped = frozenset(
+        (str(path), *each.place)
+        for each in statements
+        if each.code.startswith(tuple(without))
+    )
+    places = [(str(path), line) for line in callers]
+    cut = PreloadCut(whole=whole, dropped=dropped)
+    slicer = Slicer({"ops": path}, {}, (), places, cut, lambda _: statements)
+    return slicer.slices()["ops"].definitions
 
 
 def lines(taken: Definitions) -> list[str]:
     return [line for line in taken.text.splitlines() if line.strip()]
 
 
-# --- what registers an operator
-
-
 @pytest.mark.parametrize(
     "registration",
     [
         'torch.library.define("mylib::mix", "(Tensor x) -> Tensor")',
-        'torch.library.define("mylib::mix(Tensor x) -> Tensor")',
-        'torch.library.define("mylib::mix.out(Tensor x) -> Tensor")',
         'mix = torch.library.custom_op("mylib::mix", mutates_args=())(abs)',
-        'torch.library.impl("mylib::mix", "CPU", abs)',
         'if has_cuda():\n    torch.library.impl("mylib::mix", "CUDA", f)',
         "register_lowering(torch.ops.mylib.mix.default)(abs)",
+        '@triton_op("mylib::mix", mutates_args={})\ndef _(x):\n    # why\n    return x',
+        'NAME = "mylib::mix"\ntorch.library.define(NAME, "() -> ()")',
+        'lib = Library("mylib", "DEF")\nlib.impl("mix", abs, "CPU")',
+        'names = []\nnames += ["mylib::mix"]\nregister(names)',
+        f"{MIX.strip()}\n@mix.register_fake\ndef _(x): return x",
+        f"{MIX.strip()}\nif True:\n    @mix.register_fake\n    def _(x): return x",
+        "import mylib._C",
+        "from mylib import *",
+        "from . import other",
+        "try:\n    import old\nexcept ImportError:\n    old = None",
     ],
 )
-def test_slice_keeps_a_registration_statement(
+def test_slice_keeps_a_registration_with_what_it_reads(
     tmp_path: Path, registration: str
 ) -> None:
-    taken = cut(tmp_path, registration + "\nunused = 1\n")
-    assert taken == Definitions(registration + "\n", False, "", ())
-
-
-@pytest.mark.parametrize(
-    "decorator",
-    [
-        'torch.library.custom_op("mylib::mix", mutates_args=())',
-        'torch.library.triton_op("mylib::mix", mutates_args={})',
-        'triton_op("mylib::mix", mutates_args={})',
-        'torch.library.register_fake("mylib::mix")',
-        'torch.library.impl("mylib::mix", "CPU")',
-    ],
-)
-def test_slice_keeps_a_function_with_a_registration_decorator(
-    tmp_path: Path, decorator: str
-) -> None:
-    function = f"@{decorator}\ndef _(x):\n    # why\n    return x\n"
-    assert cut(tmp_path, function).text == function
-
-
-def test_slice_follows_library_objects(tmp_path: Path) -> None:
-    source = """\
-    from torch.library import Library
-    lib = Library("mylib", "DEF")
-    lib.define("mix(Tensor x) -> Tensor")
-    lib.define("mix.out(Tensor x) -> Tensor")
-    lib.impl("mix", abs, "CPU")
-    @torch.library.impl(lib, "mix", "CUDA")
-    def _(x): return x
-    """
-    rest = """\
-    lib.define("other(Tensor x) -> Tensor")
-    elsewhere = Library("elsewhere", "FRAGMENT")
-    elsewhere.define("mix(Tensor x) -> Tensor")
-    """
-    taken = cut(tmp_path, dedent(source) + dedent(rest))
-    assert taken.text == dedent(source)
-
-
-@pytest.mark.parametrize("operator", ["mylib::mix.default", "mylib::mix.out"])
-def test_slice_ignores_the_overload_of_the_operator_name(
-    tmp_path: Path, operator: str
-) -> None:
-    assert "def mix" in cut(tmp_path, MIX + OTHER, operator).text
-
-
-def test_slice_does_not_match_a_longer_operator_name(tmp_path: Path) -> None:
-    taken = cut(tmp_path, MIX + OTHER.replace("other", "mixture"))
-    assert "mixture" not in taken.text
-
-
-def test_slice_resolves_a_constant_operator_name(tmp_path: Path) -> None:
-    source = 'NAME = "mylib::mix"\ntorch.library.define(NAME, "() -> ()")\n'
-    assert cut(tmp_path, source).text == source
-
-
-# --- what the registration needs
+    source = f"import os\nunused = 1\n{registration}\nclass Net: x = mix\n"
+    assert cut(tmp_path, source) == Definitions(registration + "\n")
+    act = registration.partition("(")[0]
+    if "\n" not in registration:
+        assert cut(tmp_path, source, act).text == ""
 
 
 @pytest.mark.parametrize(
@@ -136,7 +110,6 @@ def test_slice_keeps_names_that_the_body_reads(
     tmp_path: Path, reader: str, binding: str
 ) -> None:
     taken = cut(tmp_path, f"{binding}\n{MIX.replace('return x', reader)}")
-    assert not taken.whole
     assert taken.text.startswith(binding)
 
 
@@ -174,32 +147,6 @@ def test_slice_omits_a_global_shadowed_by_a_local(
     assert "x = 1" not in cut(tmp_path, "x = 1\n" + MIX).text
 
 
-def test_slice_keeps_an_augmented_list_with_its_first_binding(
-    tmp_path: Path,
-) -> None:
-    assert lines(cut(tmp_path, 'names = []\nnames += ["mylib::mix"]\n')) == [
-        "names = []",
-        'names += ["mylib::mix"]',
-    ]
-
-
-@pytest.mark.parametrize("call", ["other(x)", "torch.ops.mylib.other.default(x)"])
-def test_slice_keeps_operators_that_an_operator_calls(
-    tmp_path: Path, call: str
-) -> None:
-    extension = "@other.register_fake\ndef _(x): return x\n"
-    source = OTHER + extension + MIX.replace("return x", f"return {call}")
-    assert cut(tmp_path, source).text == source.lstrip()
-
-
-def test_slice_does_not_follow_a_loop_variable_to_an_operator(
-    tmp_path: Path,
-) -> None:
-    other = f"{OTHER}@other.register_fake\ndef _(x): return x\n"
-    mix = MIX.replace("return x", "return [x for _ in x]")
-    assert cut(tmp_path, other + mix).text == mix.lstrip()
-
-
 def test_slice_preserves_comments_and_layout(tmp_path: Path) -> None:
     source = "# about a\na = [1,  # one\n     2]  # two\n"
     mix = MIX.replace("return x", "# why\n    return a")
@@ -210,48 +157,6 @@ def test_slice_separates_statements_on_one_line(tmp_path: Path) -> None:
     source = "a = 1; b = missing; c = [\n2]; d = 4\n"
     taken = cut(tmp_path, source + MIX.replace("return x", "return a + d"))
     assert lines(taken)[:2] == ["a = 1", "d = 4"]
-
-
-# --- what extends the operator, and what only uses it
-
-
-@pytest.mark.parametrize(
-    "extension",
-    [
-        "@mix.register_fake\ndef _(x): return x",
-        '@mix.register_kernel("cpu")\ndef _(x): return x',
-        "if True:\n    @mix.register_fake\n    def _(x): return x",
-        "mix.register_autograd(abs)",
-        'torch.library.register_autograd("mylib::mix", abs)',
-        "torch.library.register_autograd(mix, abs)",
-        "@register_lowering(torch.ops.mylib.mix)\ndef _(x): return x",
-        "MIX = torch.ops.mylib.mix.default\n@register_lowering(MIX)\ndef _(x): pass",
-    ],
-)
-def test_slice_keeps_extensions_of_the_operator(tmp_path: Path, extension: str) -> None:
-    taken = cut(tmp_path, f"{MIX}{extension}\n")
-    assert taken.text == f"{MIX}{extension}\n".lstrip()
-    assert not taken.whole
-
-
-@pytest.mark.parametrize(
-    "use",
-    [
-        "class Net:\n    def forward(self, x): return mix(x)",
-        "class Net:\n    def forward(self, x): return torch.ops.mylib.mix(x)",
-        "class Net:\n    'mylib::mix as a module.'",
-        "def test_mix(): assert mix(1) == 1",
-        "def fake(): return mix.register_fake",
-        "y = mix(1)",
-    ],
-)
-def test_slice_omits_mere_uses_of_the_operator(tmp_path: Path, use: str) -> None:
-    taken = cut(tmp_path, f"{MIX}{use}\n")
-    assert taken.text == MIX.lstrip()
-    assert not taken.whole
-
-
-# --- future imports, the main block, imports
 
 
 def test_slice_returns_future_imports_separately(tmp_path: Path) -> None:
@@ -274,45 +179,6 @@ def test_slice_keeps_a_main_block_whose_else_runs_at_import(
 ) -> None:
     main = 'if __name__ == "__main__":\n    pass\nelse:\n    register()\n'
     assert cut(tmp_path, MIX + main).text == (MIX + main).lstrip()
-
-
-def test_slice_keeps_an_import_made_for_its_side_effect(tmp_path: Path) -> None:
-    assert lines(cut(tmp_path, f"import mylib._C\nimport os\n{MIX}"))[0] == (
-        "import mylib._C"
-    )
-    assert cut(tmp_path, "import mylib._C\nimport os\n").text == "import mylib._C\n"
-    assert cut(tmp_path, "from mylib import *\n").text == "from mylib import *\n"
-
-
-def test_slice_omits_an_import_that_only_the_main_block_reads(
-    tmp_path: Path,
-) -> None:
-    main = 'if __name__ == "__main__":\n    matplotlib.show()\n'
-    assert "matplotlib" not in cut(tmp_path, f"import matplotlib\n{MIX}{main}").text
-
-
-@pytest.mark.parametrize("imported", ["import helpers.deep", "from helpers import f"])
-def test_slice_keeps_imports_of_local_modules(tmp_path: Path, imported: str) -> None:
-    path = tmp_path / "ops.py"
-    path.write_text(f"{imported}\nimport json\n{MIX}def rest(): return f, helpers\n")
-    taken = slice_file(path, ["mylib::mix"], local={"helpers"})
-    assert lines(taken)[0] == imported
-    assert taken.acts == ((1, 0),)
-    assert "import" not in slice_file(path, ["mylib::mix"]).text
-
-
-def test_slice_keeps_statements_on_acting_lines(tmp_path: Path) -> None:
-    path = tmp_path / "ops.py"
-    path.write_text(f"unused = 1\nlib = build(\n    1)\n{MIX}")
-    taken = slice_file(path, ["mylib::mix"], acting=[3])
-    assert taken.text == f"lib = build(\n    1)\n{MIX}"
-    assert taken.acts == ((2, 0),)
-    assert (
-        slice_file(path, ["mylib::mix"], acting=[3], without=[(2, 0)]).text == MIX[1:]
-    )
-
-
-# --- what acts stays, with what it needs
 
 
 @pytest.mark.parametrize(
@@ -345,10 +211,7 @@ def test_slice_keeps_other_side_effects(
     tmp_path: Path, effect: str, registration: str
 ) -> None:
     taken = cut(tmp_path, f"unused = 1\n{effect}\n{registration}")
-    assert not taken.whole
     assert taken.text.strip() == f"{effect}\n{registration}".strip()
-    assert taken.reason.startswith("line ")
-    assert taken.acts[0] == (2, 0)
 
 
 def test_slice_keeps_names_that_side_effects_read_and_omits_the_rest(
@@ -359,31 +222,25 @@ def test_slice_keeps_names_that_side_effects_read_and_omits_the_rest(
     assert cut(tmp_path, source).text == f"{acts}\n{MIX}"
 
 
+def test_slice_keeps_a_statement_that_loads_a_library(tmp_path: Path) -> None:
+    source = f"unused = 1\nlib = build(\n    1)\n{MIX}"
+    assert cut(tmp_path, source).text == MIX.lstrip()
+    assert cut(tmp_path, source, callers=[3]).text == f"lib = build(\n    1)\n{MIX}"
+    assert cut(tmp_path, source, "lib", callers=[3]).text == MIX.lstrip()
+
+
 def test_slice_trims_an_import_to_the_needed_names(tmp_path: Path) -> None:
-    path = tmp_path / "ops.py"
     use = MIX.replace("return x", "return a(x, c.d)")
-    path.write_text(f"from h import (  # why\n    a,\n    b,\n)\nimport c, e{use}")
-    taken = slice_file(path, ["mylib::mix"], without=[(3, 4), (5, 10)])
-    assert taken.text == f"from h import a\nimport c{use}"
-    both = slice_file(path, ["mylib::mix"])
-    assert both.text == path.read_text()
-    assert both.acts == ((3, 4), (5, 10))
+    source = f"from h import (  # why\n    a,\n    b,\n)\nimport c, e{use}"
+    dropped = "from h import b", "import e"
+    assert cut(tmp_path, source, *dropped).text == f"from h import a\nimport c{use}"
+    assert cut(tmp_path, source).text == source
 
 
-def test_slice_keeps_names_requested_by_other_modules(tmp_path: Path) -> None:
-    path = tmp_path / "ops.py"
-    path.write_text("import os\nONE = 1\nTWO = ONE + 1\nTHREE = 3\n")
-    assert slice_file(path, [], named=["TWO", "x"]).text == "ONE = 1\nTWO = ONE + 1\n"
-
-
-def test_slice_omits_excluded_statements(tmp_path: Path) -> None:
-    path = tmp_path / "ops.py"
-    path.write_text(f"import random\nS = 1\nrandom.seed(S)\nprint(S)\n{MIX}")
-    taken = slice_file(path, ["mylib::mix"], without=[(3, 0)])
-    assert taken.text == f"S = 1\nprint(S)\n{MIX}"
-    assert (
-        slice_file(path, ["mylib::mix"], without=[(3, 0), (4, 0)]).text == MIX.lstrip()
-    )
+def test_dropped_statement_stays_if_its_name_is_read(tmp_path: Path) -> None:
+    source = f"import random\nS = 1\nrandom.seed(S)\nprint(S)\n{MIX}print(mix)\n"
+    taken = cut(tmp_path, source, "random", "@torch.library")
+    assert taken.text == f"S = 1\nprint(S)\n{MIX}print(mix)\n"
 
 
 @pytest.mark.parametrize(
@@ -400,17 +257,7 @@ def test_slice_is_the_whole_file_if_names_are_looked_up_dynamically(
 ) -> None:
     source = f"unused = 1\n{effect}\n{MIX}"
     taken = cut(tmp_path, source)
-    assert taken.whole
     assert taken.text == source
-
-
-def test_slice_keeps_a_function_called_at_import(
-    tmp_path: Path,
-) -> None:
-    source = f"{MIX}def check(): mix(1)\ncheck()\n"
-    taken = cut(tmp_path, source)
-    assert taken.text == source.lstrip()
-    assert taken.reason == "line 6 acts when imported: check()"
 
 
 @pytest.mark.parametrize("target", ["def f(): pass", "class C: pass"])
@@ -418,7 +265,6 @@ def test_slice_keeps_targets_of_unknown_decorators(tmp_path: Path, target: str) 
     source = f"{MIX}@registry.add('x')\n{target}\n"
     taken = cut(tmp_path, source)
     assert taken.text == source.lstrip()
-    assert taken.reason == "line 5 acts when imported: registry.add('x')"
 
 
 @pytest.mark.parametrize(
@@ -443,10 +289,6 @@ def test_slice_keeps_targets_of_unknown_decorators(tmp_path: Path, target: str) 
         "@torch.compile\ndef f(): pass",
         "if sys.version_info < (3,):\n    raise ImportError('old')",
         "assert True",
-        OTHER,
-        f"{OTHER}\n@other.register_fake\ndef _(x): return x",
-        f"{OTHER}\nother.register_autograd(abs)",
-        "torch.library.define('mylib::other', '() -> ()')",
     ],
 )
 @pytest.mark.parametrize("registration", ["", MIX.lstrip()])
@@ -454,30 +296,15 @@ def test_slice_omits_harmless_statements(
     tmp_path: Path, harmless: str, registration: str
 ) -> None:
     taken = cut(tmp_path, f"{harmless}\n{registration}")
-    assert taken == Definitions(registration, False, "", ())
-
-
-def test_slice_reason_names_the_line_with_a_side_effect(tmp_path: Path) -> None:
-    taken = cut(tmp_path, f"import torch\n{MIX}\ntorch.manual_seed(\n    0)\n")
-    assert taken.reason == "line 7 acts when imported: torch.manual_seed(0)"
+    assert taken == Definitions(registration)
 
 
 def test_whole_file_is_its_source_without_future_imports(tmp_path: Path) -> None:
     rest = "# about the seed\ntorch.manual_seed(0)  # why\n\n\nunused = 1\n"
-    path = tmp_path / "ops.py"
-    path.write_text(f'"""Doc."""\nfrom __future__ import annotations; import a\n{rest}')
-    taken = take_whole_file(path)
-    assert taken.whole
-    assert taken.text == f'"""Doc."""\nimport a\n{rest}'
-    assert taken.future == ("annotations",)
-
-
-def test_slice_is_empty_if_no_operator_is_registered(tmp_path: Path) -> None:
-    source = "from __future__ import annotations\nimport torch\n" + OTHER
-    assert cut(tmp_path, source) == Definitions("", False, "", ())
-
-
-# --- files that cannot be read
+    source = f'"""Doc."""\nfrom __future__ import annotations; import a\n{rest}'
+    taken = cut(tmp_path, source, whole=True)
+    assert taken == Definitions(f'"""Doc."""\nimport a\n{rest}', ("annotations",))
+    assert taken.with_future.startswith("from __future__ import annotations\n")
 
 
 def test_slice_raises_if_the_file_does_not_parse(tmp_path: Path) -> None:
@@ -497,7 +324,7 @@ def test_slice_honors_the_declared_encoding(tmp_path: Path) -> None:
     assert 'return "é"' in slice_file(path, ["mylib::mix"]).text
 
 
-# --- the property: the cut registers what the file registers
+# --- the property: the slice registers what the file registers
 
 SAMPLES = {
     "custom_op": """
@@ -597,31 +424,25 @@ class FakeOperator:
 
 
 def kernel_results(
-    source: str, operators: tuple[str, ...], patch: pytest.MonkeyPatch
+    source: str, patch: pytest.MonkeyPatch
 ) -> dict[tuple[str, str], object]:
-    """Run ``source``, then everything that it registered for ``operators``."""
+    """Run ``source``, then everything that it registered."""
     torch = FakeTorch()
     patch.setitem(sys.modules, "torch", torch)
     exec(compile(dedent(source), "<sample>", "exec"), {"__name__": "sample"})
-    kernels = torch.kernels.items()
-    return {key: run(1.5) for key, run in kernels if key[0] in operators}
+    return {key: run(1.5) for key, run in torch.kernels.items()}
 
 
 @pytest.mark.parametrize("sample", SAMPLES)
-@pytest.mark.parametrize("operators", [("mylib::a",), ("mylib::b",)])
 def test_slice_registers_the_same_kernels_as_the_file(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    sample: str,
-    operators: tuple[str, ...],
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sample: str
 ) -> None:
     source = SAMPLES[sample]
-    taken = cut(tmp_path, source, *operators)
-    assert not taken.whole
+    taken = cut(tmp_path, source)
     assert len(taken.text) < len(dedent(source))
-    expected = kernel_results(source, operators, monkeypatch)
+    expected = kernel_results(source, monkeypatch)
     assert expected
-    assert kernel_results(taken.text, operators, monkeypatch) == expected
+    assert kernel_results(taken.text, monkeypatch) == expected
 
 
 # --- a user's Triton kernels
@@ -678,8 +499,7 @@ def plain_mix(x):
 def test_slice_keeps_triton_kernels_with_their_dependencies(
     tmp_path: Path,
 ) -> None:
-    taken = cut(tmp_path, KERNELS)
-    assert not taken.whole, taken.reason
+    taken = cut(tmp_path, KERNELS, "@triton_op('mylib::other'")
     left_out = ("OTHER_CONFIGS", "square", "tuned", "other")
     blocks = dedent(KERNELS).strip().split("\n\n")
     kept = [b for b in blocks[2:] if not re.search(rf"\b({'|'.join(left_out)})\b", b)]
