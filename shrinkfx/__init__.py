@@ -7,7 +7,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from shrinkfx.version import __version__
+from shrinkfx.versions import __version__
 
 __all__ = ["Reduction", "ShrinkfxError", "__version__", "minify"]
 

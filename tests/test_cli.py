@@ -17,9 +17,9 @@ import pytest
 from shrinkfx import api
 from shrinkfx.api import Reduction, reducing
 from shrinkfx.cli.main import main
+from shrinkfx.events.terminal import Quiet
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.options.options import Options, Sweeping
-from shrinkfx.progress.terminal import Quiet
 from shrinkfx.run import folder as run_folder
 from shrinkfx.run.folder import digest_inputs
 from shrinkfx.run.sweep import SweepFinding, Swept

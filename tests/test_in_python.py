@@ -9,9 +9,8 @@ import pytest
 
 import shrinkfx
 from shrinkfx.cli.parser import list_options as all_options
-from shrinkfx.errors import LoadError, StorageError, UsageError
+from shrinkfx.errors import Flag, LoadError, MessageText, StorageError, UsageError
 from shrinkfx.protocol.answers import Ready
-from shrinkfx.wording import Flag, MessageText
 
 ROOT = Path(shrinkfx.__file__).parent
 

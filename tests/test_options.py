@@ -19,14 +19,14 @@ from shrinkfx.cli.parser import make_parser
 from shrinkfx.cli.reference import regenerate_tables
 from shrinkfx.cli.task import read_options
 from shrinkfx.errors import UsageError
-from shrinkfx.flags import (
+from shrinkfx.options.options import BudgetOptions, Options, Sweeping
+from shrinkfx.program.listing.printed_program import Kind
+from shrinkfx.protocol.flags import (
     Option,
     list_record_options,
     remove_markup,
     require_valid_values,
 )
-from shrinkfx.options.options import BudgetOptions, Options, Sweeping
-from shrinkfx.program.listing.printed_program import Kind
 from shrinkfx.protocol.requests import CheckOptions, ComparisonOptions
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from shrinkfx.torch_versions import (
+from shrinkfx.versions import (
     OLDEST,
     RANGE,
     TESTED,

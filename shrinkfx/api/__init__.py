@@ -27,7 +27,7 @@ from shrinkfx.api.reducing import (
     sweep,
     taken_in,
 )
-from shrinkfx.environments.choice import refuse
+from shrinkfx.check.environments.choice import refuse
 from shrinkfx.options.options import Options, Sweeping
 from shrinkfx.run.explaining import Explained
 from shrinkfx.run.folder import Past, Reduction, Run, State

@@ -11,9 +11,9 @@ from shrinkfx.api.validation import (
     require_environment,
     require_valid_options,
 )
+from shrinkfx.check.environments.choice import Agree, refuse
 from shrinkfx.check.preflight import require_script
-from shrinkfx.environments.choice import Agree, refuse
-from shrinkfx.errors import UsageError
+from shrinkfx.errors import Flag, UsageError
 from shrinkfx.events import Listener, RunStarted, ignore_event
 from shrinkfx.intake.capture.script_capture import find_capture_folder, find_unreduced
 from shrinkfx.options.options import Options
@@ -24,7 +24,6 @@ from shrinkfx.run.folder import Past, Run, State
 from shrinkfx.run.retrieve import Retrieved, find_candidate
 from shrinkfx.run.retrieve import retrieve as retrieve_from
 from shrinkfx.run.verify import Confirmed, run_repro
-from shrinkfx.wording import Flag
 
 
 def runs(folder: str | Path) -> list[Run]:

@@ -20,7 +20,7 @@ from shrinkfx.api.validation import (
     require_valid_options,
     require_valid_sweep,
 )
-from shrinkfx.errors import NotReproducible, UsageError
+from shrinkfx.errors import Flag, NotReproducible, UsageError
 from shrinkfx.events import (
     ActivityStarted,
     Listener,
@@ -28,19 +28,18 @@ from shrinkfx.events import (
     RunStarted,
     ignore_event,
 )
+from shrinkfx.events.shown import print_outcome, show_progress
 from shrinkfx.failure.signature import Kind
-from shrinkfx.flags import list_record_options, require_valid_values
 from shrinkfx.intake.capture import script_capture
 from shrinkfx.intake.in_memory import ObjectInput, save_object
 from shrinkfx.intake.resolve_input import resolve_program, with_torch_compile
 from shrinkfx.options.options import REQUIRED_VARIABLES, Options, parse_kept_kinds
-from shrinkfx.progress.shown import print_outcome, show_progress
 from shrinkfx.protocol.choices import ARCHS, Backend, Build, InductorOptions
+from shrinkfx.protocol.flags import list_record_options, require_valid_values
 from shrinkfx.run import folder as folders
 from shrinkfx.run.folder import Reduction, create_run_folder, raise_storage_errors
 from shrinkfx.run.pipeline import run
 from shrinkfx.run.sweep import Swept, run_sweep
-from shrinkfx.wording import Flag
 
 
 @contextmanager

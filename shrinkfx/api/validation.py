@@ -13,14 +13,13 @@ from shrinkfx.check.preflight import (
     require_preloads,
     require_program,
 )
-from shrinkfx.errors import UsageError
+from shrinkfx.errors import Flag, MessageText, UsageError
 from shrinkfx.failure.signature import Kind
-from shrinkfx.flags import require_valid_values
 from shrinkfx.options.options import Options, Sweeping
 from shrinkfx.protocol.choices import Backend
+from shrinkfx.protocol.flags import require_valid_values
 from shrinkfx.protocol.source import is_source_archive
 from shrinkfx.search.strategy import choose
-from shrinkfx.wording import Flag, MessageText
 
 _DESCRIPTORS = 64
 """Minimum limit of open files of a process; the linker was observed with 28."""

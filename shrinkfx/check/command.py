@@ -10,7 +10,7 @@ from pathlib import Path
 
 from shrinkfx.check.limits import UNLIMITED, Allowance
 from shrinkfx.check.oracle import CheckClient
-from shrinkfx.errors import BudgetExhausted, NotReproducible, UsageError
+from shrinkfx.errors import BudgetExhausted, Flag, NotReproducible, UsageError
 from shrinkfx.failure.classify import classify_ending
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.failure.verdict import Observation, Verdict, judge
@@ -18,7 +18,6 @@ from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.display_text import cut_text
 from shrinkfx.protocol.requests import RunCommand, SaveCandidate
 from shrinkfx.system import scratch
-from shrinkfx.wording import Flag
 
 PROGRAM, INPUTS = "{}", "{inputs}"
 """Placeholders for paths in a command line."""

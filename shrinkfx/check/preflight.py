@@ -17,10 +17,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from zipfile import BadZipFile, ZipFile
 
-from shrinkfx.errors import SEE_DOCTOR, LoadError, UsageError
+from shrinkfx.errors import (
+    SEE_DOCTOR,
+    Flag,
+    LoadError,
+    MessagePart,
+    MessageText,
+    UsageError,
+)
 from shrinkfx.program.uninstalled_files import is_path
 from shrinkfx.protocol.source import SOURCE
-from shrinkfx.wording import Flag, MessagePart, MessageText
 
 _SAVE = "save the program with torch.export.save(program, 'model.pt2')"
 _SAVE_INPUTS = (

@@ -15,13 +15,6 @@ from typing import NoReturn
 
 from shrinkfx.errors import UsageError
 from shrinkfx.failure.signature import ANY, MEANING, UNTIL
-from shrinkfx.flags import (
-    Option,
-    list_record_options,
-    option,
-    remove_markup,
-    require_above_zero,
-)
 from shrinkfx.options.options import (
     BudgetOptions,
     ExplainOptions,
@@ -32,8 +25,15 @@ from shrinkfx.options.options import (
     Sweeping,
     TimeoutOptions,
 )
+from shrinkfx.protocol.flags import (
+    Option,
+    list_record_options,
+    option,
+    remove_markup,
+    require_above_zero,
+)
 from shrinkfx.protocol.requests import ComparisonOptions
-from shrinkfx.version import __version__
+from shrinkfx.versions import __version__
 
 
 @dataclass(frozen=True, kw_only=True)

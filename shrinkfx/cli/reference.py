@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from shrinkfx.cli.parser import GROUPS
-from shrinkfx.flags import Option, list_record_options
+from shrinkfx.protocol.flags import Option, list_record_options
 
 _HEAD = "| option | |\n|---|---|\n"
 _TABLE = re.compile(

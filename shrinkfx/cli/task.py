@@ -34,10 +34,10 @@ from shrinkfx.events import (
     NoteAdded,
     RunEnded,
 )
-from shrinkfx.flags import Option, list_record_options, require_valid_values
+from shrinkfx.events.terminal import Plain, Quiet, Verbose, make_display
 from shrinkfx.intake.dump import is_dump
 from shrinkfx.options.options import BudgetOptions, Options, Sweeping
-from shrinkfx.progress.terminal import Plain, Quiet, Verbose, make_display
+from shrinkfx.protocol.flags import Option, list_record_options, require_valid_values
 
 
 def do_task(options: argparse.Namespace, command: str, stdout: TextIO) -> int:

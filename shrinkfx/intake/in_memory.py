@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from shrinkfx.errors import UsageError
+from shrinkfx.errors import Flag, UsageError
 from shrinkfx.intake.dump import holds_run
 from shrinkfx.intake.found import PROGRAM, SOURCE_ARCHIVE, ResolvedProgram, is_setting
 from shrinkfx.intake.in_session import SessionCopy, Source, copy_session
@@ -31,7 +31,6 @@ from shrinkfx.system.output_folder import (
     output_folder,
     remove_if_empty,
 )
-from shrinkfx.wording import Flag
 
 if TYPE_CHECKING:
     from shrinkfx.worker.intake.objects import Registration

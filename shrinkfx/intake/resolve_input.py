@@ -13,7 +13,9 @@ from pathlib import Path
 from shrinkfx.check.client.server import Server
 from shrinkfx.check.preflight import require_program
 from shrinkfx.errors import (
+    Flag,
     LoadError,
+    MessageText,
     NotCuttable,
     NotReproducible,
     UsageError,
@@ -35,7 +37,6 @@ from shrinkfx.system.folder_lock import lock_folder
 from shrinkfx.system.host_memory import estimate_available_bytes
 from shrinkfx.system.output_folder import INTAKE, output_folder, remove_if_empty
 from shrinkfx.system.sandbox import Sandbox
-from shrinkfx.wording import Flag, MessageText
 
 CODE = "fx_graph_runnable.py"
 """Name of the copy of a dump's code in the folder ``intake``."""

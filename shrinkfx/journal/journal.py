@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from shrinkfx.errors import (
+    Flag,
     JournalError,
+    MessageText,
     OtherVersionJournal,
     ShrinkfxError,
     StorageError,
@@ -24,7 +26,6 @@ from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.sizes import Sizes
 from shrinkfx.protocol.choices import Build
 from shrinkfx.sweep.examples import Answer, Example
-from shrinkfx.wording import Flag, MessageText
 
 _VERSION = 2
 """The version of the tables; a journal with another version is not read."""

@@ -27,16 +27,9 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, ClassVar, Self, get_type_hints
 
-from shrinkfx.errors import FailsDifferently, UsageError
+from shrinkfx.errors import FailsDifferently, Flag, MessagePart, MessageText, UsageError
 from shrinkfx.failure.signature import UNTIL, Signature, Stage
 from shrinkfx.failure.signature import Kind as FailureKind
-from shrinkfx.flags import (
-    Option,
-    list_record_options,
-    make_choice_check,
-    option,
-    require_above_zero,
-)
 from shrinkfx.program.listing.printed_program import Kind
 from shrinkfx.protocol.choices import (
     ARCHS,
@@ -48,9 +41,15 @@ from shrinkfx.protocol.choices import (
     Probe,
     SandboxMode,
 )
+from shrinkfx.protocol.flags import (
+    Option,
+    list_record_options,
+    make_choice_check,
+    option,
+    require_above_zero,
+)
 from shrinkfx.protocol.record import Message, read_value
 from shrinkfx.protocol.requests import CheckOptions, ComparisonOptions
-from shrinkfx.wording import Flag, MessagePart, MessageText
 
 GUARD_PAGES = ("auto", "on", "off")
 

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from shrinkfx.flags import option, require_not_negative
 from shrinkfx.program.edits import Rewrite
 from shrinkfx.protocol.answers import (
     COMMON_ANSWERS,
@@ -38,6 +37,7 @@ from shrinkfx.protocol.choices import (
     Subsystem,
     Weights,
 )
+from shrinkfx.protocol.flags import option, require_not_negative
 from shrinkfx.protocol.record import Message, Named
 
 # User options that every check in a worker needs.

@@ -23,8 +23,7 @@ from shrinkfx.report.record import (
     VerifiedRepro,
 )
 from shrinkfx.system.atomic_files import write_json
-from shrinkfx.torch_versions import why_untested
-from shrinkfx.version import __version__
+from shrinkfx.versions import __version__, why_untested
 
 
 def group_other_failures(

@@ -33,7 +33,7 @@ from shrinkfx.search.asker import Budget
 from shrinkfx.system.host_memory import estimate_available_bytes
 from shrinkfx.system.sandbox import Sandbox
 from shrinkfx.system.used import measure_earlier_cpu_s, measure_tree_cpu_s
-from shrinkfx.torch_versions import why_untested
+from shrinkfx.versions import why_untested
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from shrinkfx.check.client.server import GUARDED_WORKER, WORKER
+from shrinkfx.check.environments.versions import order
 from shrinkfx.check.oracle import CheckClient, Limits
-from shrinkfx.environments.versions import order
-from shrinkfx.errors import UsageError
+from shrinkfx.errors import Flag, UsageError
 from shrinkfx.events import Listener, NoteAdded, Phase, PhaseEntered
 from shrinkfx.explain.cause import KnownFacts, explain
 from shrinkfx.explain.reduced_program import ReducedProgram
@@ -78,7 +78,6 @@ from shrinkfx.run.observe import (
 from shrinkfx.run.result import Result, VerifiedResult
 from shrinkfx.run.simplification import with_values
 from shrinkfx.system.atomic_files import draft_of, publish_draft, write_json
-from shrinkfx.wording import Flag
 
 logger = logging.getLogger(__name__)
 

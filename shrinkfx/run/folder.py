@@ -32,8 +32,11 @@ from shrinkfx.check.client.server import REMOVED
 from shrinkfx.errors import (
     BudgetExhausted,
     Finished,
+    Flag,
     JournalError,
     LoadError,
+    MessagePart,
+    MessageText,
     NotReproducible,
     OtherVersionJournal,
     ShrinkfxError,
@@ -49,7 +52,6 @@ from shrinkfx.failure.signature import (
     explain_other_kind,
 )
 from shrinkfx.findings.record import EXPLAIN, Explanation, explanation_lines
-from shrinkfx.flags import list_record_options
 from shrinkfx.journal.journal import Journal, read_progress
 from shrinkfx.options.options import (
     REMOVED_OPTIONS,
@@ -61,6 +63,7 @@ from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.display_text import short_kernels
 from shrinkfx.program.listing.printed_program import group_untested_kinds
 from shrinkfx.program.skeleton import Skeleton
+from shrinkfx.protocol.flags import list_record_options
 from shrinkfx.protocol.record import read_older
 from shrinkfx.protocol.requests import HASH_SEED
 from shrinkfx.report.anonymous import use_repro_names
@@ -78,7 +81,6 @@ from shrinkfx.system.output_folder import (
     output_folder,
     remove_if_empty,
 )
-from shrinkfx.wording import Flag, MessagePart, MessageText
 
 BUDGET = tuple(option.name for option in list_record_options(BudgetOptions))
 """Options that may differ when a run is resumed."""

@@ -48,7 +48,10 @@ from shrinkfx.check.localise import collect_evidence
 from shrinkfx.check.oracle import Builds, CheckClient, Limits
 from shrinkfx.errors import (
     BudgetExhausted,
+    Flag,
     LoadError,
+    MessagePart,
+    MessageText,
     NotCuttable,
     NotReproducible,
     UsageError,
@@ -94,7 +97,6 @@ from shrinkfx.run.context import RunContext, Subject
 from shrinkfx.run.folder import PROGRAM
 from shrinkfx.run.reduction import oracle_for
 from shrinkfx.system import scratch
-from shrinkfx.wording import Flag, MessagePart, MessageText
 
 
 def wants_guard_pages(options: Options) -> bool:

@@ -13,7 +13,7 @@ from typing import Any
 
 from shrinkfx.check.client.server import GUARDED_WORKER, WORKER
 from shrinkfx.check.oracle import CheckClient, RepeatedOracle
-from shrinkfx.errors import LoadError, ShrinkfxError, UsageError
+from shrinkfx.errors import Flag, LoadError, MessageText, ShrinkfxError, UsageError
 from shrinkfx.events import Listener
 from shrinkfx.failure.signature import Signature
 from shrinkfx.failure.verdict import Observation
@@ -41,7 +41,6 @@ from shrinkfx.run.result import (
 )
 from shrinkfx.run.simplification import with_values
 from shrinkfx.system.output_folder import minimal_program
-from shrinkfx.wording import Flag, MessageText
 
 _FOLDER = "candidate-"
 """Prefix of the name of a candidate's folder, in the folder of its run."""

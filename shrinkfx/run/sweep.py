@@ -17,7 +17,9 @@ from shrinkfx.check.client.server import GUARDED_WORKER, WORKER
 from shrinkfx.check.oracle import CheckClient
 from shrinkfx.errors import (
     BudgetExhausted,
+    Flag,
     LoadError,
+    MessageText,
     NotReproducible,
     UsageError,
     WorkerError,
@@ -78,7 +80,6 @@ from shrinkfx.sweep.examples import (
 )
 from shrinkfx.sweep.minimise import collect_failures, minimise_outside
 from shrinkfx.system.host_memory import estimate_available_bytes
-from shrinkfx.wording import Flag, MessageText
 
 EXAMPLES = 200
 MAX_ELEMENTS = 1 << 22

@@ -16,11 +16,11 @@ from importlib.metadata import version as installed_version
 from pathlib import Path
 
 from shrinkfx.check.client.server import GUARDED_WORKER, WORKER, Server
+from shrinkfx.check.environments.choice import Agree, Choice, choose, refuse
+from shrinkfx.check.environments.versions import order, public, summarize
 from shrinkfx.check.oracle import Limits, Meter, RequestHandler
 from shrinkfx.check.script import ScriptRunner
-from shrinkfx.environments.choice import Agree, Choice, choose, refuse
-from shrinkfx.environments.versions import order, public, summarize
-from shrinkfx.errors import InstallError, LoadError, UsageError
+from shrinkfx.errors import Flag, InstallError, LoadError, MessageText, UsageError
 from shrinkfx.events import ActivityStarted, Listener, NoteAdded, ignore_event
 from shrinkfx.failure.classify import classify_ending
 from shrinkfx.failure.readers.device import name_error_unchecked_on_gpu
@@ -47,7 +47,6 @@ from shrinkfx.run.context import limits_of
 from shrinkfx.run.explaining import add_versions
 from shrinkfx.system import scratch
 from shrinkfx.system.sandbox import Sandbox
-from shrinkfx.wording import Flag, MessageText
 
 TIMEOUT_S = 600.0
 """Default time limit for a repro, in seconds."""

@@ -11,8 +11,7 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import IO
 
-from shrinkfx.errors import UsageError
-from shrinkfx.wording import Flag, MessagePart
+from shrinkfx.errors import Flag, MessagePart, UsageError
 
 LOCK = ".lock"
 

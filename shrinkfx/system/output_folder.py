@@ -7,8 +7,7 @@ import itertools
 from collections.abc import Callable
 from pathlib import Path
 
-from shrinkfx.errors import UsageError
-from shrinkfx.wording import Flag
+from shrinkfx.errors import Flag, UsageError
 
 INTAKE = "intake"
 """Subfolder of the output folder for the program of a run that got no file."""

@@ -24,10 +24,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from shrinkfx.errors import UsageError
+from shrinkfx.errors import Flag, UsageError
 from shrinkfx.system import scratch
 from shrinkfx.system.user_cache import cache_folder
-from shrinkfx.wording import Flag
 
 _NAMESPACES = (
     *("--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts"),

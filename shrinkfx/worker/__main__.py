@@ -21,12 +21,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shrinkfx.errors import REPORT_BUG, SEE_DOCTOR, LoadError
+from shrinkfx.errors import REPORT_BUG, SEE_DOCTOR, LoadError, MessageText
 from shrinkfx.protocol.answers import Ready
 from shrinkfx.protocol.choices import Backend
 from shrinkfx.protocol.requests import ForkServer, Job, Request, Setup
-from shrinkfx.torch_versions import RANGE, why_too_old, why_untested
-from shrinkfx.wording import MessageText
+from shrinkfx.versions import RANGE, why_too_old, why_untested
 from shrinkfx.worker.child_main import JOB, AnyWorker, choose_work
 from shrinkfx.worker.forkserver import last_words
 from shrinkfx.worker.forkserver.serve import (

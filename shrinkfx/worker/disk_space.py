@@ -11,9 +11,8 @@ from pathlib import Path
 import torch
 from torch.export import ExportedProgram
 
-from shrinkfx.errors import LoadError
+from shrinkfx.errors import Flag, LoadError, MessageText
 from shrinkfx.protocol.choices import MANY_BYTES
-from shrinkfx.wording import Flag, MessageText
 from shrinkfx.worker.sizes.bindings import nbytes
 from shrinkfx.worker.weights import weights_of
 

@@ -59,7 +59,7 @@ from shrinkfx.protocol.requests import (
     SaveInputs,
     WriteCandidate,
 )
-from shrinkfx.torch_versions import RANGE
+from shrinkfx.versions import RANGE
 from shrinkfx.worker.aoti import backend as aoti
 from shrinkfx.worker.checking.check import check
 from shrinkfx.worker.checking.evidence import (

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from shrinkfx.cli import doctor
+from shrinkfx.cli.doctor import command as doctor
+from shrinkfx.cli.doctor import parts
 from shrinkfx.cli.main import main
 from shrinkfx.cli.parser import EXIT_CODES
-from shrinkfx.doctor import parts
 from shrinkfx.errors import StorageError
 from shrinkfx.protocol.answers import Row
 

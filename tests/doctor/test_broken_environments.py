@@ -25,8 +25,8 @@ from support.broken_environments import (
     with_torch,
 )
 
-from shrinkfx.doctor.parts import INSPECTED
-from shrinkfx.torch_versions import RANGE
+from shrinkfx.cli.doctor.parts import INSPECTED
+from shrinkfx.versions import RANGE
 
 pytestmark = pytest.mark.processes
 

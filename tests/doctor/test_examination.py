@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from shrinkfx.doctor import parts, probes
-from shrinkfx.doctor.examination import ESSENTIAL, Trial, can_reduce
-from shrinkfx.doctor.parts import Part
+from shrinkfx.cli.doctor import parts, probes
+from shrinkfx.cli.doctor.examination import ESSENTIAL, Trial, can_reduce
+from shrinkfx.cli.doctor.parts import Part
 from shrinkfx.errors import SEE_DOCTOR, LoadError, UsageError, WorkerError
 from shrinkfx.protocol.answers import Row, Status
 

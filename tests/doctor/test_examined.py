@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from support.broken_environments import ROOT, shrinkfx
 
-from shrinkfx.doctor.parts import INSPECTED
+from shrinkfx.cli.doctor.parts import INSPECTED
 
 WORK = (
     "PyTorch",

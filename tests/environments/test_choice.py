@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from support.wheels import VERSIONS
 
-from shrinkfx.environments import folders
-from shrinkfx.environments.choice import Choice, choose, refuse
-from shrinkfx.environments.folders import Pip
+from shrinkfx.check.environments import folders
+from shrinkfx.check.environments.choice import Choice, choose, refuse
+from shrinkfx.check.environments.folders import Pip
 from shrinkfx.errors import InstallError, UsageError
 from shrinkfx.events import Event, ignore_event
 

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from shrinkfx.environments import folders
-from shrinkfx.environments.folders import Pip, find, home, make, remove_unusable
+from shrinkfx.check.environments import folders
+from shrinkfx.check.environments.folders import Pip, find, home, make, remove_unusable
 from shrinkfx.errors import InstallError, UsageError
 from shrinkfx.system.folder_lock import lock_folder
 
@@ -31,9 +31,9 @@ Waiting = Callable[[Callable[[], object]], None]
 SLOW = """
 import sys, time
 from pathlib import Path
-from shrinkfx.environments import folders
-from shrinkfx.environments import folders
-from shrinkfx.environments.folders import Pip, run
+from shrinkfx.check.environments import folders
+from shrinkfx.check.environments import folders
+from shrinkfx.check.environments.folders import Pip, run
 
 class Slow(Pip):
     def install(self, version, folder, temporary):

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from support.wheels import ANY, VERSIONS, served
 
-from shrinkfx.environments import folders
-from shrinkfx.environments.folders import find_installer, run
+from shrinkfx.check.environments import folders
+from shrinkfx.check.environments.folders import find_installer, run
 from shrinkfx.errors import InstallError
 
 pytestmark = [pytest.mark.processes, pytest.mark.usefixtures("index")]

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shrinkfx.environments import versions
-from shrinkfx.environments.versions import bisect, most_runs, order, summarize
+from shrinkfx.check.environments import versions
+from shrinkfx.check.environments.versions import bisect, most_runs, order, summarize
 
 RELEASED = [f"2.{minor}.0" for minor in range(6, 16)]
 

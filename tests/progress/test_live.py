@@ -16,8 +16,8 @@ from shrinkfx.events import (
     SizesTried,
     StepTaken,
 )
+from shrinkfx.events.terminal import Live, format_duration
 from shrinkfx.failure.verdict import Outcome
-from shrinkfx.progress.terminal import Live, format_duration
 
 
 class Clock:

@@ -19,11 +19,11 @@ from shrinkfx.events import (
     SearchStarted,
     StepTaken,
 )
+from shrinkfx.events.shown import Bar, in_notebook, show_progress
+from shrinkfx.events.terminal import Plain, Progress, Quiet, make_display
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.failure.verdict import Outcome
 from shrinkfx.options.options import Options
-from shrinkfx.progress.shown import Bar, in_notebook, show_progress
-from shrinkfx.progress.terminal import Plain, Progress, Quiet, make_display
 from shrinkfx.testing import chain, whole
 
 
@@ -104,8 +104,8 @@ def test_progress_goes_to_stderr_in_a_script_unless_quiet(
     told: list[Event] = []
     minify("model.pt2", listener=told.append)
     assert capsys.readouterr() == ("", "")
-    monkeypatch.setattr("shrinkfx.progress.shown.in_notebook", lambda: True)
-    monkeypatch.setattr("shrinkfx.progress.shown.make_bar", Quiet)
+    monkeypatch.setattr("shrinkfx.events.shown.in_notebook", lambda: True)
+    monkeypatch.setattr("shrinkfx.events.shown.make_bar", Quiet)
     minify("model.pt2")  # the cell shows what it returns
     assert capsys.readouterr() == ("", "")
 

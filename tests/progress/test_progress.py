@@ -33,10 +33,10 @@ from shrinkfx.events import (
     SearchStarted,
     SizesTried,
     StepTaken,
+    terminal,
 )
+from shrinkfx.events.terminal import Plain, Progress, Pulse, Quiet, Verbose
 from shrinkfx.failure.verdict import Outcome
-from shrinkfx.progress import terminal
-from shrinkfx.progress.terminal import Plain, Progress, Pulse, Quiet, Verbose
 
 EVENTS: list[Event] = [
     NoteAdded("baseline: it fails"),

@@ -37,8 +37,7 @@ from shrinkfx.report.record import (
 )
 from shrinkfx.report.summary import group_other_failures, rank_suspects, summarise
 from shrinkfx.testing import chain, whole
-from shrinkfx.torch_versions import why_untested
-from shrinkfx.version import __version__
+from shrinkfx.versions import __version__, why_untested
 
 THREE = whole(chain("x", "relu", "tanh", "cos"))
 TWO = apply(THREE, [Drop(frozenset({"relu"}))])

@@ -21,7 +21,7 @@ from shrinkfx.run import context
 from shrinkfx.run.context import OVERHEAD, RunContext
 from shrinkfx.run.folder import open_run_folder
 from shrinkfx.system.used import measure_tree_cpu_s
-from shrinkfx.torch_versions import why_untested
+from shrinkfx.versions import why_untested
 
 
 def test_later_bare_server_is_forked_from_the_zygote_of_the_main_server(

@@ -41,7 +41,7 @@ from shrinkfx.run.folder import JOURNAL, load_options_to_resume
 from shrinkfx.run.observe import SCHEMA
 from shrinkfx.run.pipeline import run
 from shrinkfx.testing import chain, needs, whole
-from shrinkfx.version import __version__
+from shrinkfx.versions import __version__
 
 WHOLE = whole(chain("x", *(f"n{i}" for i in range(12))))
 TORN = Raised("RuntimeError", "torn")

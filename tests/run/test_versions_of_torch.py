@@ -16,8 +16,8 @@ from support.wheels import (
     write_torch,
 )
 
+from shrinkfx.check.environments import folders
 from shrinkfx.cli.main import main
-from shrinkfx.environments import folders
 from shrinkfx.errors import InstallError
 from shrinkfx.run.verify import InterpreterResult, by_version
 

@@ -25,11 +25,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from shrinkfx.errors import MessageText
 from shrinkfx.protocol.answers import Description, Ending, Ready, Unresolved
 from shrinkfx.protocol.requests import Request, Setup
 from shrinkfx.system import processes
 from shrinkfx.system.processes import list_descendants
-from shrinkfx.wording import MessageText
 from shrinkfx.worker.forkserver.serve import Line, open_connection, serve
 from shrinkfx.worker.forkserver.supervise import Note, Work, become_subreaper, supervise
 from shrinkfx.worker.forkserver.zygote import fork_zygote

@@ -14,7 +14,7 @@ from shrinkfx.errors import LoadError
 from shrinkfx.protocol.answers import Row, Status
 from shrinkfx.protocol.choices import Backend
 from shrinkfx.protocol.requests import ExportSample
-from shrinkfx.torch_versions import RANGE
+from shrinkfx.versions import RANGE
 from shrinkfx.worker import tasks
 from shrinkfx.worker.loading.import_advice import require_triton
 from shrinkfx.worker.private_api.feature import Feature

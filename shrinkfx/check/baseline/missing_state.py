@@ -6,8 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from shrinkfx.check.oracle import CheckClient
-from shrinkfx.errors import NotCuttable, NotReproducible
-from shrinkfx.wording import Flag, MessageText
+from shrinkfx.errors import Flag, MessageText, NotCuttable, NotReproducible
 
 
 @contextmanager

@@ -10,13 +10,18 @@ from dataclasses import replace
 from shrinkfx.check.baseline.stock import Baseline
 from shrinkfx.check.limits import UNLIMITED, Allowance
 from shrinkfx.check.oracle import CheckClient
-from shrinkfx.errors import REPORT_BUG, BudgetExhausted, NotReproducible
+from shrinkfx.errors import (
+    REPORT_BUG,
+    BudgetExhausted,
+    Flag,
+    MessageText,
+    NotReproducible,
+)
 from shrinkfx.failure.signature import ANY, Kind, Stage, is_until_target
 from shrinkfx.failure.verdict import Observation
 from shrinkfx.program.display_text import cut_text
 from shrinkfx.protocol.answers import Checked, Ending, Raised
 from shrinkfx.protocol.choices import Probe
-from shrinkfx.wording import Flag, MessageText
 
 
 def probe_baseline(

@@ -13,11 +13,10 @@ from dataclasses import replace
 
 from shrinkfx.check.baseline.runs import Bounds, Runs, is_self_explanatory
 from shrinkfx.check.oracle import ENOUGH, CheckClient
-from shrinkfx.errors import NotReproducible
+from shrinkfx.errors import Flag, MessageText, NotReproducible
 from shrinkfx.failure.signature import Stage
 from shrinkfx.protocol.choices import Weights
 from shrinkfx.protocol.requests import HASH_SEED
-from shrinkfx.wording import Flag, MessageText
 
 _USUAL, _SURE = 1, 3
 """The number of processes with seeds of their own: usually, and if a failure is known.

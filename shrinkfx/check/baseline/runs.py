@@ -7,11 +7,10 @@ from dataclasses import dataclass, field, replace
 
 from shrinkfx.check.limits import Allowance
 from shrinkfx.check.oracle import ENOUGH, CheckClient
-from shrinkfx.errors import BudgetExhausted
+from shrinkfx.errors import BudgetExhausted, Flag, MessageText
 from shrinkfx.failure.signature import Kind, Signature, Stage, is_until_target
 from shrinkfx.failure.verdict import Observation
 from shrinkfx.protocol.requests import CheckOptions
-from shrinkfx.wording import Flag, MessageText
 
 MAX_RUNS = 100
 """The number of passing runs after which a program counts as passing, by default."""

@@ -25,7 +25,7 @@ from shrinkfx.check.oracle import (
     CheckClient,
     runs_to_be_sure,
 )
-from shrinkfx.errors import BudgetExhausted, NotReproducible
+from shrinkfx.errors import BudgetExhausted, Flag, MessageText, NotReproducible
 from shrinkfx.failure.signature import ANY, MEMORY_FAULT, Kind, Signature, Stage
 from shrinkfx.failure.verdict import Observation
 from shrinkfx.protocol.answers import Checked
@@ -33,7 +33,6 @@ from shrinkfx.protocol.choices import Build, Guard, Probe
 from shrinkfx.protocol.record import Message
 from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.system import scratch
-from shrinkfx.wording import Flag, MessageText
 
 
 @dataclass(frozen=True)

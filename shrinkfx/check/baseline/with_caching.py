@@ -18,9 +18,8 @@ from dataclasses import replace
 from shrinkfx.check.baseline.stock import Baseline
 from shrinkfx.check.limits import UNLIMITED, Allowance
 from shrinkfx.check.oracle import CheckClient
-from shrinkfx.errors import BudgetExhausted, NotReproducible
+from shrinkfx.errors import BudgetExhausted, Flag, MessageText, NotReproducible
 from shrinkfx.failure.signature import Stage
-from shrinkfx.wording import Flag, MessageText
 
 NO_CACHING = "PYTORCH_NO_CUDA_MEMORY_CACHING"
 

@@ -12,7 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from shrinkfx.check.client.server import REMOVED, Server
-from shrinkfx.errors import BudgetExhausted, LoadError, StorageError, WorkerError
+from shrinkfx.errors import (
+    BudgetExhausted,
+    Flag,
+    LoadError,
+    MessageText,
+    StorageError,
+    WorkerError,
+)
 from shrinkfx.failure.readers.device import find_gpu_loss
 from shrinkfx.protocol.answers import Description, Ending
 from shrinkfx.protocol.choices import GraphForm
@@ -26,7 +33,6 @@ from shrinkfx.protocol.requests import (
     Task,
     WriteCandidate,
 )
-from shrinkfx.wording import Flag, MessageText
 
 LIVES = 6
 """The number of crashes in a row, without an answer between, that end the run."""

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from shrinkfx.errors import REPORT_BUG, SEE_DOCTOR, NothingToReduce, UsageError
+from shrinkfx.errors import REPORT_BUG, SEE_DOCTOR, Flag, NothingToReduce, UsageError
 from shrinkfx.intake.capture.records import (
     BEGUN,
     CALL,
@@ -22,7 +22,6 @@ from shrinkfx.intake.capture.records import (
 )
 from shrinkfx.intake.capture.running import advise_own_python, shorten_command
 from shrinkfx.options.options import FailedStep, ScriptFailure
-from shrinkfx.wording import Flag
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from typing import IO, Self
 
 import shrinkfx
 from shrinkfx.check.client.orphans import kill_marked, new_mark, tag_process
-from shrinkfx.errors import UsageError
+from shrinkfx.errors import Flag, UsageError
 from shrinkfx.intake.capture.records import (
     CALL,
     ScriptEnd,
@@ -38,7 +38,6 @@ from shrinkfx.system.processes import (
     read_process_state,
     sample_processes,
 )
-from shrinkfx.wording import Flag
 
 FOLDER = "SHRINKFX_CAPTURE"
 """The environment variable with the folder to which the processes write."""

@@ -16,7 +16,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import IO
 
-from shrinkfx.errors import LoadError, NothingToReduce, UsageError
+from shrinkfx.errors import Flag, LoadError, NothingToReduce, UsageError
 from shrinkfx.intake.capture.choosing import Choice, choose, render_program_table
 from shrinkfx.intake.capture.records import (
     COUNTS,
@@ -63,7 +63,6 @@ from shrinkfx.preloads.statements import (
 from shrinkfx.protocol.choices import InductorOptions
 from shrinkfx.system.atomic_files import write_json
 from shrinkfx.system.output_folder import CAPTURE, INTAKE, moved_file_finder
-from shrinkfx.wording import Flag
 
 END = "end.json"
 """How the script ended; once this file exists, a captured program can be reduced."""

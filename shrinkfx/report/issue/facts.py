@@ -14,7 +14,7 @@ from shrinkfx.protocol.record import Message
 from shrinkfx.report.in_compiler import find_own_function
 from shrinkfx.report.issue.script import without_warnings
 from shrinkfx.report.record import OtherCauses, RunRecord
-from shrinkfx.version import __version__
+from shrinkfx.versions import __version__
 
 _LOG = 8_000
 """Maximum characters of an error log."""

@@ -40,7 +40,7 @@ from shrinkfx.report.page.record import Check, Run, SizeChange, Summary
 from shrinkfx.report.record import is_about_mismatch
 from shrinkfx.report.summary import DIGITS
 from shrinkfx.report.template import read_file, render
-from shrinkfx.version import __version__
+from shrinkfx.versions import __version__
 
 _SIZES = ("operators", "nodes", "inputs")
 """Parts of the summary that are sizes of programs."""

@@ -33,9 +33,8 @@ from torch import fx
 from torch.export import ExportedProgram
 from torch.export.pt2_archive import PT2ArchiveReader
 
-from shrinkfx.errors import LoadError
+from shrinkfx.errors import Flag, LoadError, MessagePart, MessageText
 from shrinkfx.protocol.source import SOURCE, Source
-from shrinkfx.wording import Flag, MessagePart, MessageText
 from shrinkfx.worker.model import Inputs
 from shrinkfx.worker.origin import graphs_of, operator_nodes, origin_of, set_origin
 from shrinkfx.worker.private_api.archive_api import serialize

@@ -22,10 +22,9 @@ from typing import Any
 import torch
 from torch.export import ExportedProgram
 
-from shrinkfx.errors import LoadError
+from shrinkfx.errors import Flag, LoadError, MessagePart, MessageText
 from shrinkfx.protocol.choices import Backend
 from shrinkfx.protocol.requests import Setup
-from shrinkfx.wording import Flag, MessagePart, MessageText
 from shrinkfx.worker.private_api.graph_api import pytree
 
 _FIRST = 5

@@ -7,8 +7,7 @@ from dataclasses import replace
 
 import torch
 
-from shrinkfx.errors import LoadError
-from shrinkfx.wording import Flag, MessageText
+from shrinkfx.errors import Flag, LoadError, MessageText
 from shrinkfx.worker.loading.archive import NESTED, restrict_unpickling, why_unreadable
 from shrinkfx.worker.model import Inputs
 from shrinkfx.worker.private_api.graph_api import pytree

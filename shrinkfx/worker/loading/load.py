@@ -23,12 +23,11 @@ import sympy
 import torch
 from torch.export import ExportedProgram
 
-from shrinkfx.errors import LoadError
+from shrinkfx.errors import Flag, LoadError, MessageText
 from shrinkfx.program.uninstalled_files import is_library, is_path
 from shrinkfx.protocol.choices import Backend, InductorOptions
 from shrinkfx.protocol.requests import Setup
 from shrinkfx.protocol.source import is_source_archive
-from shrinkfx.wording import Flag, MessageText
 from shrinkfx.worker.loading.archive import (
     calls_triton_kernels,
     read_program,

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from shrinkfx.errors import SEE_DOCTOR, LoadError
-from shrinkfx.torch_versions import RANGE
+from shrinkfx.versions import RANGE
 
 READ_IN = "2.11 to 2.15"
 

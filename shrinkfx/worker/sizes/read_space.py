@@ -11,9 +11,8 @@ import torch
 from torch import fx
 from torch.export import ExportedProgram
 
-from shrinkfx.errors import LoadError
+from shrinkfx.errors import Flag, LoadError, MessageText
 from shrinkfx.program.sizes import Place, Space, Symbol, holds, names_in
-from shrinkfx.wording import Flag, MessageText
 from shrinkfx.worker.model import Inputs, user_placeholders
 from shrinkfx.worker.private_api import graph_api
 from shrinkfx.worker.private_api.graph_api import PythonPrinter

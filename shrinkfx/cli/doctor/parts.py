@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from shrinkfx.errors import REPORT_BUG
 from shrinkfx.protocol.answers import Row, Status
-from shrinkfx.torch_versions import RANGE
+from shrinkfx.versions import RANGE
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, get_args, get_type_hints
 
-from shrinkfx.errors import UsageError
-from shrinkfx.wording import Flag
+from shrinkfx.errors import Flag, UsageError
 
 Check = Callable[[str, Any], None]
 """Takes a flag and a value, and raises ``UsageError`` if the value is invalid."""

@@ -17,7 +17,7 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 
 from shrinkfx.check.client.orphans import clear_orphans, run_command
-from shrinkfx.environments.versions import order, public
+from shrinkfx.check.environments.versions import order, public
 from shrinkfx.errors import InstallError, UsageError
 from shrinkfx.system import user_cache
 from shrinkfx.system.folder_lock import is_folder_locked, lock_folder

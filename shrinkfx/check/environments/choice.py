@@ -9,12 +9,11 @@ from platform import python_version
 
 from packaging.version import Version
 
-from shrinkfx.environments import folders
-from shrinkfx.environments.folders import OLDEST, Installer, find_installer
-from shrinkfx.environments.versions import Fails, bisect, most_runs, order, public
-from shrinkfx.errors import InstallError, UsageError
+from shrinkfx.check.environments import folders
+from shrinkfx.check.environments.folders import OLDEST, Installer, find_installer
+from shrinkfx.check.environments.versions import Fails, bisect, most_runs, order, public
+from shrinkfx.errors import Flag, InstallError, UsageError
 from shrinkfx.events import ActivityStarted, Listener, NoteAdded
-from shrinkfx.wording import Flag
 
 BISECT = "bisect"
 """Requests a bisection instead of listed versions."""

@@ -1,11 +1,11 @@
-"""The versions of PyTorch with which shrinkfx runs, and those with which it is tested.
-
-They are defined only here: tests compare pyproject.toml and the docs with them.
-"""
-
-from __future__ import annotations
+"""The version of shrinkfx, and the versions of PyTorch with which it runs."""
 
 import re
+
+__version__ = "0.1.0"
+
+# The versions of PyTorch are defined only here: tests compare pyproject.toml and the
+# docs with them.
 
 OLDEST = "2.11"
 """The oldest version; the tests of CUDA programs without a GPU run with it."""

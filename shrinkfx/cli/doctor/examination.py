@@ -9,8 +9,8 @@ from functools import partial
 from pathlib import Path
 
 from shrinkfx.check.client.orphans import kill_marked
-from shrinkfx.doctor import parts, probes
-from shrinkfx.doctor.parts import Part
+from shrinkfx.cli.doctor import parts, probes
+from shrinkfx.cli.doctor.parts import Part
 from shrinkfx.errors import (
     SEE_DOCTOR,
     LoadError,

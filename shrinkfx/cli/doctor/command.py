@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
+from shrinkfx.cli.doctor.examination import ESSENTIAL, can_reduce, examine
 from shrinkfx.cli.streams import treat_sigterm_as_ctrl_c
-from shrinkfx.doctor.examination import ESSENTIAL, can_reduce, examine
 from shrinkfx.errors import ShrinkfxError
 from shrinkfx.protocol.answers import Row, Status
 

@@ -21,7 +21,7 @@ from shrinkfx.check.client.server import GUARDED_WORKER, WORKER, Server
 from shrinkfx.check.oracle import CheckClient, Limits, Meter
 from shrinkfx.check.preflight import find_compiler
 from shrinkfx.check.script import ScriptRunner
-from shrinkfx.doctor import parts
+from shrinkfx.cli.doctor import parts
 from shrinkfx.errors import LoadError, WorkerError
 from shrinkfx.failure.verdict import Observation
 from shrinkfx.program.display_text import cut_text
@@ -29,8 +29,7 @@ from shrinkfx.protocol.answers import Done, Ending, Inspected, Row, Status
 from shrinkfx.protocol.choices import Backend, Build, Probe
 from shrinkfx.protocol.requests import CheckOptions, ExportSample, InspectEnvironment
 from shrinkfx.system.host_memory import estimate_available_bytes
-from shrinkfx.torch_versions import how_tested
-from shrinkfx.version import __version__
+from shrinkfx.versions import __version__, how_tested
 
 _START_S = 60.0
 """Time limit for the start of a worker, in seconds of its own time."""

@@ -16,7 +16,7 @@ from shrinkfx.events import (
     SearchStarted,
     StepTaken,
 )
-from shrinkfx.progress.terminal import Quiet, make_display
+from shrinkfx.events.terminal import Quiet, make_display
 
 
 @contextlib.contextmanager

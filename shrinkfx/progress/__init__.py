@@ -1,1 +1,0 @@
-"""Progress display of a run, on a terminal or in a notebook. No torch."""
