@@ -34,6 +34,7 @@ from shrinkfx.program.listing.tensor_specs import (
     Initializer,
     Part,
     Saved,
+    Seeded,
     Sparse,
     TensorSpec,
 )
@@ -292,6 +293,50 @@ def test_dtype_changes_only_by_a_cast() -> None:
     assert fitted(other, Write(MAIN, "y", 1, "2.5")) is None
 
 
+def test_indices_stay_in_bounds_of_a_resized_table() -> None:
+    ids = recipe(2, 5, dtype="int64", fill=Seeded("randint", 0, 100))
+    program = listing(
+        {"x": ids},
+        f"s = {ATEN}.slice.Tensor(x, 1, 0, 4)",
+        f"y = {ATEN}.embedding.default(self.w, s)",
+        "return (y,)",
+        weights={"w": recipe(100, 8)},
+    )
+    fit = fitted(program, Resize("w", 0, 3))
+    assert fit is not None
+    assert fit.changes == (Refill("x", Seeded("randint", 0, 3)), Resize("w", 0, 3))
+    run_for_real(apply_changes(program, fit.changes))
+    assert fitted(program, Resize("w", 0, 3), Refill("x", Counted())) is None
+    assert fitted(program, Resize("w", 0, 10), Refill("x", Counted())) is not None
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "index.Tensor(x, [i])",
+        "index.Tensor(x, [None, i])",
+        "index_select.default(x, 0, i)",
+        "index_add.default(x, 0, i, z)",
+        "index_put.default(x, [i], z)",
+    ],
+)
+def test_indices_of_other_operators_stay_in_bounds(code: str) -> None:
+    ids = recipe(6, dtype="int64", fill=Counted())
+    inputs = {"x": recipe(6, 6), "i": ids, "z": recipe(6, 6)}
+    program = listing(inputs, f"y = {ATEN}.{code}", "return (y,)")
+    _, made = fitted_lines(program, Resize("x", 0, 2), Resize("x", 1, 2))
+    assert made.find("i").recipe().fill in (Counted(), Seeded("randint", 0, 2))
+
+
+def test_scatter_indices_stay_in_bounds() -> None:
+    ids = recipe(2, 6, dtype="int64", fill=Seeded("randint", 0, 6))
+    inputs = {"x": recipe(2, 6), "i": ids, "z": recipe(2, 6)}
+    line = f"y = {ATEN}.scatter.src(x, 1, i, z)"
+    program = listing(inputs, line, "return (y,)")
+    _, made = fitted_lines(program, Resize("x", 1, 3))
+    assert made.find("i").recipe().fill == Seeded("randint", 0, 3)
+
+
 def cond(*lines: str) -> PrintedProgram:
     yes = block("Yes", ["a"], *lines, "return (b,)")
     no = block("No", ["a"], f"b = {ATEN}.view.default(a, [24, 32])", "return (b,)")
@@ -526,6 +571,25 @@ def test_failing_size_out_of_range_may_stay_out_of_range() -> None:
     assert fitted(inside, Refill("x", Constant(0.0))) is not None
     outside = Resize("x", 0, 17, Run.EXAMPLE)  # which was inside
     assert fitted(program, outside) is None
+
+
+def test_out_of_bounds_indices_may_stay_out_of_bounds() -> None:
+    ids = with_runs(
+        "ids",
+        recipe(4, 3, dtype="int64", fill=Seeded("randint", 0, 40)),
+        recipe(4, 3, dtype="int64", fill=Seeded("randint", 3, 41)),
+    )
+    program = listing(
+        {"ids": ids},
+        f"y = {ATEN}.embedding.default(self.table, ids)",
+        "return (y,)",
+        weights={"table": recipe(40, 16)},
+    )
+    found = fitted(program, Resize("table", 0, 5))
+    assert found is not None
+    made = apply_changes(program, found.changes).find("ids")
+    assert made.recipe(Run.FAILING).fill == Seeded("randint", 3, 41)
+    assert made.recipe().fill == Seeded("randint", 0, 5)
 
 
 SQUEEZED: dict[str, tuple[PrintedProgram, Squeeze, str]] = {

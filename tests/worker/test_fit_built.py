@@ -16,12 +16,13 @@ from shrinkfx.program.edits import Rewrite
 from shrinkfx.program.listing.changes import (
     Change,
     Fix,
+    Refill,
     Resize,
     Write,
     apply_changes,
 )
 from shrinkfx.program.listing.printed_program import LeafKind, PrintedProgram
-from shrinkfx.program.listing.tensor_specs import Opaque, Saved
+from shrinkfx.program.listing.tensor_specs import Opaque, Saved, Seeded
 from shrinkfx.protocol.answers import Fitted
 from shrinkfx.protocol.requests import CheckOptions, FitRewrites, Request, Setup
 from shrinkfx.worker.eager.intermediates import SEED, run_eager
@@ -88,7 +89,8 @@ def test_worker_fits_rewrites_with_saved_values(tmp_path: Path) -> None:
     request = Request(task, CheckOptions(data=str(tmp_path / "data.pt")))
     said = worker.perform(request, lambda stage: None, tmp_path)
     assert isinstance(said, Fitted)
-    assert said.fits == asked
+    refill = Refill("i", Seeded("randint", 0, 5))
+    assert said.fits == (asked[0], Rewrite((refill, Resize("w", 0, 5))))
     assert Fitted.from_line(said.to_line()) == said
 
 

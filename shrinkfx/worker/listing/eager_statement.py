@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import operator
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import cache
 from types import CodeType, SimpleNamespace
 from typing import Any
@@ -90,21 +90,34 @@ def _numbers(statement: Statement) -> int:
     return math.prod(max(1, number) for number in numbers if number < 1 << 31)
 
 
-def run_statement_eager(statement: Statement, read: Names) -> object:
-    """Run a statement in eager; of operands only the metadata counts.
+def is_integer_tensor(made: object) -> bool:
+    """Return whether a value is a tensor of integers, and not of bools."""
+    if not isinstance(made, Tensor) or made.dtype is torch.bool:
+        return False
+    return not (made.is_floating_point() or made.is_complex())
+
+
+def run_statement_eager(
+    statement: Statement, read: Names, exact: Collection[str] = frozenset()
+) -> object:
+    """Run a statement in eager.
+
+    Args:
+        exact: operands that keep their values; of other operands only the metadata
+            counts.
 
     Raises:
         Misfit: eager refuses the statement, even with ones for elements. Ones avoid the
-            division of whole numbers by zero. Indices stay zero, which is in bounds.
+            division of whole numbers by zero.
     """
     error = Misfit("")
     fills = (torch.ones,) if _is_unforeseen(statement) else (torch.zeros, torch.ones)
-    indices = _find_indices(statement, read)
     for fill in fills:
+        replace_all = fill is torch.ones
         real = {
-            name: _real(what, fill, fill is torch.ones) for name, what in read.items()
+            name: what if name in exact else _real(what, fill, replace_all)
+            for name, what in read.items()
         }
-        real |= {name: _real(read[name], torch.zeros, True) for name in indices}
         try:
             with torch.no_grad():
                 return eval(compile_expression(statement.code), scope_of(real))
@@ -184,29 +197,33 @@ def tensors(what: object) -> Iterator[torch.Tensor]:
             yield from tensors(item)
 
 
+FROM_THE_END = ("index", "_unsafe_index", "index_put", "_unsafe_index_put")
+"""Operators that take a list of indices, which may be negative."""
+
+ALONG = (
+    *("index_select", "gather", "scatter", "scatter_add", "scatter_reduce"),
+    *("index_add", "index_copy", "index_fill"),
+)
+"""Operators with an ``index`` along one dim."""
+TABLES = ("embedding", "embedding_bag", "_embedding_bag")
+"""Operators whose ``indices`` are rows of a table."""
+LOSSES = ("nll_loss_forward", "nll_loss2d_forward", "nll_loss", "nll_loss_nd")
+"""Operators whose ``target`` is a class."""
+
 _INDEX_ARGUMENTS = {
-    **dict.fromkeys(("index", "_unsafe_index", "index_put"), "indices"),
-    **dict.fromkeys(("_unsafe_index_put", "embedding"), "indices"),
-    **dict.fromkeys(("embedding_bag", "_embedding_bag"), "indices"),
-    **dict.fromkeys(("index_select", "gather", "scatter", "scatter_add"), "index"),
-    **dict.fromkeys(("scatter_reduce", "index_add", "index_copy"), "index"),
-    "index_fill": "index",
-    **dict.fromkeys(("nll_loss_forward", "nll_loss2d_forward"), "target"),
-    **dict.fromkeys(("nll_loss", "nll_loss_nd"), "target"),
+    **dict.fromkeys((*FROM_THE_END, *TABLES), "indices"),
+    **dict.fromkeys(ALONG, "index"),
+    **dict.fromkeys(LOSSES, "target"),
 }
 """The argument that holds indices, by operator."""
 
 
-def _find_indices(statement: Statement, read: Names) -> list[str]:
-    """List the operands that are integers and that a statement uses as indices."""
+@cache
+def find_index_names(statement: Statement) -> frozenset[str]:
+    """Return the names of the values that a statement uses as indices."""
     argument = _INDEX_ARGUMENTS.get(get_operator_name(statement).removesuffix("_"))
-    arguments = arguments_of(statement)
-    return [
-        leaf.text
-        for leaf in statement.leaves
-        if argument and arguments.get(leaf.number, ("",))[0] == argument
-        if getattr(read.get(leaf.text), "dtype", torch.bool) is not torch.bool
-    ]
+    leaves = list_argument_leaves(statement, argument) if argument else []
+    return frozenset(leaf.text for leaf in leaves if leaf.kind is LeafKind.VALUE)
 
 
 @cache
@@ -234,6 +251,12 @@ def arguments_of(statement: Statement) -> Mapping[int, tuple[str, str]]:
         if name is not None and name in types:
             found[leaf.number] = name, types[name]
     return found
+
+
+def list_argument_leaves(statement: Statement, name: str) -> list[Leaf]:
+    """List the leaves of an argument, including nested leaves, in order."""
+    arguments = arguments_of(statement)
+    return [x for x in statement.leaves if arguments.get(x.number, ("", ""))[0] == name]
 
 
 def get_operator_name(statement: Statement) -> str:

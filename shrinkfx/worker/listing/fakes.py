@@ -23,6 +23,8 @@ from shrinkfx.worker.listing.eager_statement import (
     Misfit,
     Names,
     evaluate_expression,
+    find_index_names,
+    is_integer_tensor,
     is_pure_aten,
     is_small,
     list_reads,
@@ -129,7 +131,7 @@ class StandInRunner:
         try:
             if self._is_tried(statement) and is_small(statement, what):
                 try:
-                    return self.value(run_statement_eager(statement, what))
+                    return self.value(_run_eager(statement, what))
                 except Misfit as misfit:
                     self._exclude_from_eager(statement, misfit)
             if not statement.callee or _is_plain(statement, what):
@@ -174,7 +176,7 @@ class StandInRunner:
             return "an operand is of another size after"
         if self._is_tried(statement) and is_small(statement, what, made):
             try:
-                run_statement_eager(statement, what)
+                _run_eager(statement, what)
             except Misfit as misfit:
                 self._exclude_from_eager(statement, misfit)
         return self.value(made)
@@ -198,6 +200,25 @@ class StandInRunner:
         """
         with self._mode:
             return evaluate_expression(code, names)
+
+
+def make_zeros(what: Any) -> Any:
+    """Replace all tensors in a value by zeros, because their elements are unknown."""
+    if isinstance(what, (tuple, list)):
+        return type(what)([make_zeros(item) for item in what])
+    return torch.zeros_like(what) if isinstance(what, Tensor) else what
+
+
+def _run_eager(statement: Statement, what: Names) -> object:
+    """Run a statement in eager, with zeros for indices: index 0 is in bounds.
+
+    Raises:
+        Misfit: eager refuses the statement.
+    """
+    indices = find_index_names(statement) & what.keys()
+    zeros = {name for name in indices if is_integer_tensor(what[name])}
+    operands = {**what, **{name: make_zeros(what[name]) for name in zeros}}
+    return run_statement_eager(statement, operands, zeros)
 
 
 def _is_plain(statement: Statement, what: Names) -> bool:

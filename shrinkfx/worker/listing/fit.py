@@ -40,21 +40,9 @@ from shrinkfx.program.listing.printed_program import (
     Run,
     Statement,
 )
-from shrinkfx.program.listing.tensor_specs import (
-    Constant,
-    Counted,
-    Number,
-    Opaque,
-    Saved,
-    Sparse,
-    TensorSpec,
-)
+from shrinkfx.program.listing.tensor_specs import Opaque
 from shrinkfx.protocol.answers import Fitted, Typed
-from shrinkfx.worker.listing.describe import (
-    has_integer_dtype,
-    list_saved_part,
-    make_from_spec,
-)
+from shrinkfx.worker.listing.describe import list_saved_part
 from shrinkfx.worker.listing.dims import (
     Contradiction,
     OtherSizes,
@@ -84,6 +72,7 @@ from shrinkfx.worker.listing.fakes import (
     run,
     shapes_of,
 )
+from shrinkfx.worker.listing.indices import BoundsCheck, require_valid_inputs
 
 Changes = tuple[Change, ...]
 Values = Mapping[Place, Value]
@@ -154,6 +143,8 @@ def _describe_values(trace: Trace) -> Iterator[Typed]:
 _MOST_TRIES = 120
 """Maximal number of repairs to try for one statement."""
 
+_MOST_REFILLS = 4
+
 
 @dataclass
 class Fitter:
@@ -164,6 +155,7 @@ class Fitter:
         base: the trace of the unchanged program.
         outside: dims that are out of their declared range in a run. This may be why the
             program fails, so they may stay so.
+        pointing: the bounds check of indices.
         roams: the other sizes of dynamic dims at which the unchanged program runs. A
             changed program must run there, too. At the remaining sizes, the program
             needs more than it declares.
@@ -175,16 +167,19 @@ class Fitter:
     base: Trace = field(init=False)
     roams: tuple[OtherSizes, ...] = field(init=False)
     outside: Outside = frozenset()
+    pointing: BoundsCheck = field(init=False)
 
     def __post_init__(self) -> None:
         self.fakes.trusting = True
         runs = [recipes_in(self.listing, each) for each in runs_of(self.listing)]
         self.base, *_ = (self._run(self.listing, recipes) for recipes in runs)
         self.fakes.trusting = False
+        self.pointing = BoundsCheck(self.saved)
         self._fitted: dict[Changes, Changes | None] = {}
         try:
             self.outside = find_dims_out_of_range(self.listing)
             require_declared(self.listing, self.outside)
+            self.pointing = self.pointing.with_allowed(self.listing, self.base)
             kinds = OtherSizes if self.listing.dims else ()
             self.roams = tuple(
                 kind for kind in kinds if self._roams(self.listing, kind)
@@ -216,10 +211,11 @@ class Fitter:
         if attempt is None:
             return None
         attempt = self._undo_needless_resizes(attempt, request)
-        return sort_changes(attempt.changes)
+        bounded = self._bound_indices(attempt, request)
+        return None if bounded is None else sort_changes(bounded.changes)
 
     def _make_runnable(self, request: Changes) -> Attempt | None:
-        """Add the changes that make the program run."""
+        """Add the changes that make the program run, ignoring bounds of indices."""
         try:
             changes = propagate_resizes(self.listing, request)
             renamed = self._renumber_dims(self._attempt(changes, request), request)
@@ -332,6 +328,27 @@ class Fitter:
     def _roams(self, listing: PrintedProgram, kind: OtherSizes) -> bool:
         recipes = make_specs_at_other_sizes(listing, kind)
         return self._run(listing, recipes).misfit is None
+
+    def _bound_indices(self, attempt: Attempt, request: Changes) -> Attempt | None:
+        """Bound the indices that are out of bounds; None if that is impossible."""
+        places = {place_of(change) for change in request}
+        for _ in range(_MOST_REFILLS):
+            try:
+                refills = self.pointing.list_refills(attempt.listing, attempt.trace)
+                if not refills:
+                    return attempt
+                if any(place_of(refill) in places for refill in refills):
+                    return None
+                changes = merge_changes(attempt.changes, refills)
+                repaired = self._repair_statements(
+                    self._attempt(changes, request), request
+                )
+            except (Contradiction, InvalidEdit):
+                return None
+            if repaired is None:
+                return None
+            attempt = repaired
+        return None
 
 
 @dataclass(frozen=True)
@@ -769,66 +786,3 @@ def _leaf(was: PrintedProgram, change: Write) -> Leaf | None:
             leaves = statement.leaves
             return leaves[change.leaf] if change.leaf < len(leaves) else None
     return None
-
-
-_FIXED = ("parameter", "constant")
-"""Kinds of weights that an exported program never writes."""
-
-
-def require_valid_inputs(
-    now: PrintedProgram, was: PrintedProgram, saved: Mapping[str, Tensor]
-) -> None:
-    """Check that changed inputs and weights can be made, and are not newly empty.
-
-    Raises:
-        InvalidEdit: one cannot be made or is newly empty, or the program writes a
-            weight of a kind that must not be written.
-    """
-    written = {line.callee for line in now.main.statements}
-    for entry in now.given:
-        if entry.kind in _FIXED and f"{entry.spelling}.copy_" in written:
-            raise InvalidEdit(f"{entry.name} is written")
-        old = dict(was.find(entry.name).recipes)
-        for each, recipe in entry.recipes:
-            if isinstance(recipe.fill, Opaque) or recipe == old.get(each):
-                continue
-            if 0 in recipe.shape and 0 not in old[each].shape:
-                raise InvalidEdit(f"{entry.name} would be empty")
-            require_valid_spec(recipe, saved)
-
-
-def require_valid_spec(recipe: TensorSpec, saved: Mapping[str, Tensor]) -> None:
-    """Check that a tensor spec can be made, for example that its dtype fits.
-
-    Raises:
-        InvalidEdit: no such tensor exists.
-    """
-    numbers: list[Number] = []
-    small = replace(recipe, shape=(1,), stride=None, device="cpu")
-    match recipe.fill:
-        case Opaque():
-            return
-        case Saved(key):
-            saved_shape = tuple(saved[key].shape) if key in saved else recipe.shape
-            if len(saved_shape) != len(recipe.shape) or any(
-                size > limit
-                for size, limit in zip(recipe.shape, saved_shape, strict=True)
-            ):
-                raise InvalidEdit(f"no more is saved than {saved_shape}")
-            return
-        case Constant(value):
-            numbers = [value]
-        case Sparse(base, elements):
-            numbers = [base, *(value for _, value in elements)]
-            small = replace(small, fill=Constant(base))
-        case Counted() if has_integer_dtype(recipe):
-            numbers = [max(0, recipe.span - 1)]
-    if any(size < 0 for size in recipe.shape):
-        raise InvalidEdit("a size is negative")
-    dtype = getattr(torch, recipe.dtype)
-    try:
-        for number in numbers:
-            torch.full((1,), number, dtype=dtype)
-        make_from_spec(small, saved)
-    except Exception as error:
-        raise InvalidEdit(f"no tensor of {recipe.dtype}: {error}") from error
