@@ -351,6 +351,25 @@ def has_integer_dtype(recipe: TensorSpec) -> bool:
     return not dtype.is_floating_point and not dtype.is_complex
 
 
+def make_few_integers(
+    recipe: TensorSpec, saved: Mapping[str, torch.Tensor]
+) -> torch.Tensor | None:
+    """Make a tensor of whole numbers, if they are few, known, and not seeded.
+
+    Returns:
+        None for other specs, and for more than ``_SAMPLE`` elements.
+    """
+    if isinstance(recipe.fill, (Opaque, Seeded)) or recipe.device != "cpu":
+        return None
+    if not has_integer_dtype(recipe) or recipe.span > _SAMPLE:
+        return None
+    try:
+        made: torch.Tensor = make_from_spec(recipe, saved)
+    except (CannotRebuild, RuntimeError, OverflowError, TypeError):
+        return None  # reported where the tensor is made
+    return made
+
+
 def list_saved_part(
     recipe: TensorSpec, saved: Mapping[str, torch.Tensor]
 ) -> TensorSpec:

@@ -59,6 +59,14 @@ def is_pure_aten(statement: Statement) -> bool:
 
 
 @cache
+def mutates_operand(statement: Statement) -> bool:
+    """Return whether a statement mutates an operand."""
+    operator = resolve_callee(statement.callee)
+    written = operator is not None and operator._schema.is_mutable
+    return written or statement.callee.endswith(".copy_")
+
+
+@cache
 def _is_unforeseen(statement: Statement) -> bool:
     operator = resolve_callee(statement.callee)
     return operator is not None and any(
@@ -90,11 +98,29 @@ def _numbers(statement: Statement) -> int:
     return math.prod(max(1, number) for number in numbers if number < 1 << 31)
 
 
+def yields_known_integers(statement: Statement, made: object) -> bool:
+    """Return whether a statement yields whole numbers, deterministically."""
+    operator = resolve_callee(statement.callee)
+    if operator is None or "empty" in statement.callee:
+        return False
+    if any(tag.name == "nondeterministic_seeded" for tag in operator.tags):
+        return False
+    return has_only_integers(made)
+
+
+def has_only_integers(made: object) -> bool:
+    """Return whether a value consists of integers and bools only."""
+    if isinstance(made, (tuple, list)):
+        return all(has_only_integers(each) for each in made)
+    if isinstance(made, Tensor):
+        return not (made.is_floating_point() or made.is_complex())
+    return isinstance(made, int)
+
+
 def is_integer_tensor(made: object) -> bool:
     """Return whether a value is a tensor of integers, and not of bools."""
-    if not isinstance(made, Tensor) or made.dtype is torch.bool:
-        return False
-    return not (made.is_floating_point() or made.is_complex())
+    is_tensor = isinstance(made, Tensor) and made.dtype is not torch.bool
+    return is_tensor and has_only_integers(made)
 
 
 def run_statement_eager(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -18,23 +18,29 @@ from shrinkfx.program.listing.printed_program import (
     Statement,
 )
 from shrinkfx.program.listing.tensor_specs import Opaque, TensorSpec
+from shrinkfx.worker.listing.describe import make_few_integers
 from shrinkfx.worker.listing.eager_statement import (
     MOST_ELEMENTS,
     Misfit,
     Names,
     evaluate_expression,
     find_index_names,
+    has_only_integers,
     is_integer_tensor,
     is_pure_aten,
     is_small,
     list_reads,
     run_statement_eager,
     tensors,
+    yields_known_integers,
 )
 from shrinkfx.worker.private_api.graph_api import FakeTensor, FakeTensorMode
 
 # To evaluate an operator on fake tensors takes a millisecond. If all operands are
 # small, it is faster to run the operator itself, which also checks more.
+
+Saved = Mapping[str, Tensor]
+"""Saved values, by the keys of tensor specs."""
 
 
 @dataclass(frozen=True)
@@ -42,14 +48,16 @@ class Value:
     """A tensor, a number, or several of these.
 
     Attributes:
-        what: the value itself; only the metadata of its tensors counts, not their
-            elements.
+        what: the value itself; unless it is exact, only the metadata of its tensors
+            counts, not their elements.
         kind: a number for the metadata; equal for values that no operator
             distinguishes.
+        exact: the value consists of whole numbers, and they are the real ones.
     """
 
     what: Any = field(compare=False, repr=False)
     kind: int
+    exact: bool = False
 
     def tensors(self) -> list[Tensor]:
         """List the tensors in the value, in order."""
@@ -69,22 +77,34 @@ class StandInRunner:
         self._kinds: dict[Hashable, int] = {}
         self._yielded: dict[tuple[str, tuple[int, ...]], Value | str] = {}
         self._stand_ins: dict[Hashable, Value] = {}
+        self._exact: dict[TensorSpec, Value | None] = {}
         self._faked: dict[int, FakeTensor] = {}
         self._not_eager: set[str] = set()
         self._ignorable: set[str] = set()
         self.trusting = False
 
-    def value(self, what: object) -> Value:
+    def value(self, what: object, *, exact: bool = False) -> Value:
         """Wrap a value, and number its kind."""
-        key = _kind_of(what)
-        return Value(what, self._kinds.setdefault(key, len(self._kinds)))
+        numbers = tuple(_numbers_in(what)) if exact else None
+        key = _kind_of(what), numbers
+        return Value(what, self._kinds.setdefault(key, len(self._kinds)), exact)
 
-    def given(self, recipe: TensorSpec) -> Value:
+    def given(self, recipe: TensorSpec, saved: Saved | None = None) -> Value:
         """Return the value that a tensor spec makes.
+
+        Args:
+            saved: saved values by key; if passed, whole numbers are the real ones,
+                provided that they are few and not drawn from a seed.
 
         Raises:
             Misfit: no such tensor can be made.
         """
+        if saved is not None and recipe not in self._exact:
+            numbers = make_few_integers(recipe, saved)
+            exact = None if numbers is None else self.value(numbers, exact=True)
+            self._exact[recipe] = exact
+        if saved is not None and (known := self._exact[recipe]) is not None:
+            return known
         if isinstance(recipe.fill, Opaque):
             return self.value(_plain(recipe.fill.text))
         key = recipe.shape, recipe.stride, recipe.dtype, recipe.device
@@ -131,26 +151,73 @@ class StandInRunner:
         try:
             if self._is_tried(statement) and is_small(statement, what):
                 try:
-                    return self.value(_run_eager(statement, what))
+                    return self._try_eager(statement, read)
                 except Misfit as misfit:
                     self._exclude_from_eager(statement, misfit)
             if not statement.callee or _is_plain(statement, what):
-                return self.value(evaluate_expression(statement.code, what))
-            return self._run_fake(statement, what)
+                return self._evaluate_numbers(statement, read)
+            return self._run_fake(statement, read)
         except Misfit as misfit:
-            if self._can_ignore_assertion(statement):
+            if self._can_ignore_assertion(statement, read):
                 return self.value(None)
             return str(misfit)
 
-    def _can_ignore_assertion(self, statement: Statement) -> bool:
-        """Return whether a failed assertion can be ignored.
+    def _try_eager(self, statement: Statement, read: Mapping[str, Value]) -> Value:
+        """Run a statement in eager, with the whole numbers that are known.
 
-        It can if it also failed in a program that is known to be valid, because the
-        numbers that it reads depend on elements.
+        Indices that are out of bounds, or that eager does not check, count as unknown.
+
+        Raises:
+            Misfit: eager refuses the statement.
         """
-        if self.trusting and "assert" in statement.callee:
+        what = {name: value.what for name, value in read.items()}
+        exact = frozenset(name for name, value in read.items() if value.exact)
+        unknown = exact if "unsafe" in statement.code else frozenset[str]()
+        try:
+            made = self._eager(statement, what, exact, unknown)
+        except Misfit:
+            unknown |= exact & find_index_names(statement)
+            if not unknown:
+                raise
+            made = self._eager(statement, what, exact, unknown)
+        known = len(exact - unknown) == len(read)
+        return self.value(made, exact=known and yields_known_integers(statement, made))
+
+    def _eager(
+        self,
+        statement: Statement,
+        what: Names,
+        exact: frozenset[str],
+        unknown: frozenset[str],
+    ) -> object:
+        """Run a statement with zeros for unknown indices: index 0 is in bounds."""
+        known = exact - unknown
+        which = (name for name in find_index_names(statement) - known if name in what)
+        zeros = {*unknown, *(name for name in which if is_integer_tensor(what[name]))}
+        operands = {**what, **{name: make_zeros(what[name]) for name in zeros}}
+        return run_statement_eager(statement, operands, known | zeros)
+
+    def _evaluate_numbers(
+        self, statement: Statement, read: Mapping[str, Value]
+    ) -> Value:
+        """Evaluate arithmetic on numbers, or take a part of a value."""
+        made = evaluate_expression(
+            statement.code, {n: value.what for n, value in read.items()}
+        )
+        exact = all(value.exact for value in read.values())
+        return self.value(made, exact=exact and has_only_integers(made))
+
+    def _can_ignore_assertion(
+        self, statement: Statement, read: Mapping[str, Value]
+    ) -> bool:
+        """Return whether a failed assertion on unknown numbers can be ignored.
+
+        It can if it also failed in a program that is known to be valid.
+        """
+        guessed = any(not value.exact for value in read.values())
+        if self.trusting and guessed and "assert" in statement.callee:
             self._ignorable.add(statement.name)
-        return statement.name in self._ignorable
+        return guessed and statement.name in self._ignorable
 
     def _is_tried(self, statement: Statement) -> bool:
         return is_pure_aten(statement) and statement.callee not in self._not_eager
@@ -165,7 +232,8 @@ class StandInRunner:
             raise misfit
         self._not_eager.add(statement.callee)
 
-    def _run_fake(self, statement: Statement, what: Names) -> Value | str:
+    def _run_fake(self, statement: Statement, read: Mapping[str, Value]) -> Value | str:
+        what = {name: value.what for name, value in read.items()}
         fakes = {name: self.make_fake(each) for name, each in what.items()}
         before = [_kind_of(fake) for fake in fakes.values()]
         made = self.evaluate(statement.code, fakes)
@@ -176,7 +244,7 @@ class StandInRunner:
             return "an operand is of another size after"
         if self._is_tried(statement) and is_small(statement, what, made):
             try:
-                _run_eager(statement, what)
+                self._try_eager(statement, read)
             except Misfit as misfit:
                 self._exclude_from_eager(statement, misfit)
         return self.value(made)
@@ -209,16 +277,9 @@ def make_zeros(what: Any) -> Any:
     return torch.zeros_like(what) if isinstance(what, Tensor) else what
 
 
-def _run_eager(statement: Statement, what: Names) -> object:
-    """Run a statement in eager, with zeros for indices: index 0 is in bounds.
-
-    Raises:
-        Misfit: eager refuses the statement.
-    """
-    indices = find_index_names(statement) & what.keys()
-    zeros = {name for name in indices if is_integer_tensor(what[name])}
-    operands = {**what, **{name: make_zeros(what[name]) for name in zeros}}
-    return run_statement_eager(statement, operands, zeros)
+def _numbers_in(what: object) -> Iterator[tuple[object, ...]]:
+    for tensor in tensors(what):
+        yield tuple(tensor.flatten().tolist())
 
 
 def _is_plain(statement: Statement, what: Names) -> bool:
@@ -354,7 +415,13 @@ class _Runner:
             name: Branch(kind, partial(self._call, kind, called))
             for name, kind in branches.items()
         }
-        read = {name: names[name].what for name in statement.reads if name in names}
+        read = {
+            name: make_zeros(names[name].what)
+            if names[name].exact
+            else names[name].what
+            for name in statement.reads
+            if name in names
+        }
         if handler := HIGHER_ORDER.get(statement.callee):
             code = f"called_{statement.code.removeprefix(statement.callee)}"
             return self.fakes.value(
