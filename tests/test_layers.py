@@ -434,7 +434,7 @@ BUDGETS = {
     "system": 570,
     "testing": 370,
     "top": 180,
-    "worker": 17_060,
+    "worker": 17_330,
 }
 """The most code lines of each package. Raising one needs a dated reason in
 ``docs/decisions.md``; lower it when a package has become smaller."""

@@ -77,6 +77,11 @@ CASES: dict[str, tuple[PrintedProgram, Resize, str]] = {
         Resize("x", 2, 4),
         "[2, 12, 4, 1]",
     ),
+    "view, what is left over": (
+        one("view.default(x, [2, 12, 4, 8])", x=X.shape),
+        Resize("x", 2, 10),
+        "[2, 12, 1, 10]",
+    ),
     "view, nothing to share out": (
         one("view.default(x, [2, 4, 4])", x=(32,)),
         Resize("x", 0, 17),
@@ -111,6 +116,11 @@ CASES: dict[str, tuple[PrintedProgram, Resize, str]] = {
         one("split_with_sizes.default(x, [8, 24], 2)", x=X.shape),
         Resize("x", 2, 2),
         "[1, 1]",
+    ),
+    "select": (
+        one("select.int(x, 1, 11)", x=X.shape),
+        Resize("x", 1, 3),
+        "select.int(x, 1, 1)",
     ),
     "avg_pool2d": (
         one("avg_pool2d.default(x, [8, 8])", x=(1, 1, 8, 8)),
@@ -308,6 +318,36 @@ def test_indices_stay_in_bounds_of_a_resized_table() -> None:
     run_for_real(apply_changes(program, fit.changes))
     assert fitted(program, Resize("w", 0, 3), Refill("x", Counted())) is None
     assert fitted(program, Resize("w", 0, 10), Refill("x", Counted())) is not None
+
+
+def test_table_shrinks_with_the_tokens_that_count_its_rows() -> None:
+    """No value of the tokens makes their positions fewer."""
+    tokens = recipe(1, 8, dtype="int64")
+    program = listing(
+        {"w": recipe(10, 4), "x": tokens},
+        f"ne = {ATEN}.ne.Scalar(x, 1)",
+        f"cumsum = {ATEN}.cumsum.default(ne, 1)",
+        f"add = {ATEN}.add.Tensor(cumsum, 1)",
+        f"y = {ATEN}.embedding.default(w, add)",
+        "return (y,)",
+    )
+    program = apply_changes(program, [Refill("x", Constant(0))])
+    for rows, length in ((9, 7), (5, 3), (3, 1)):
+        _, made = fitted_lines(program, Resize("w", 0, rows))
+        assert made.find("x").recipe().shape == (1, length)
+    assert fitted(program, Resize("w", 0, 2)) is None
+    assert fitted(program, Resize("w", 0, 3), Resize("x", 1, 2)) is None
+
+
+def test_table_shrinks_with_an_arange_that_indexes_it() -> None:
+    program = listing(
+        {"w": recipe(8, 4)},
+        f"arange = {ATEN}.arange.default(8)",
+        f"y = {ATEN}.embedding.default(w, arange)",
+        "return (y,)",
+    )
+    lines, _ = fitted_lines(program, Resize("w", 0, 5))
+    assert lines[0] == f"{ATEN}.arange.default(5)"
 
 
 @pytest.mark.parametrize(

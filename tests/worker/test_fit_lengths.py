@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import torch
 from listings import listing, recipe, run_for_real
 
 from shrinkfx.program.edits import Rewrite
@@ -21,6 +22,7 @@ from shrinkfx.program.listing.tensor_specs import (
     Seeded,
     Sparse,
     TensorSpec,
+    write_tensor_spec,
 )
 from shrinkfx.worker.listing.fit import fit_rewrites
 
@@ -59,6 +61,23 @@ def bags() -> PrintedProgram:
     inputs = {"x": words, "n": numbers(0, 4, 9, 20, 33)}
     bag = f"e = {ATEN}._embedding_bag.default(self.w, x, n)"
     return listing(inputs, bag, "y = e[0]", "return y", weights={"w": recipe(50, 16)})
+
+
+@pytest.mark.parametrize("make", [segments, repeated, bags])
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_lengths_follow_the_resized_input(make: object, size: int) -> None:
+    assert callable(make)
+    smaller = fitted(make(), Resize("x", 0, size))
+    assert smaller is not None
+    assert smaller.find("x").recipe().shape[0] == size
+
+
+@pytest.mark.parametrize("make", [segments, repeated, bags])
+def test_input_and_lengths_can_both_be_resized_to_one(make: object) -> None:
+    assert callable(make)
+    smaller = fitted(make(), Resize("x", 0, 1), Resize("n", 0, 1))
+    assert smaller is not None
+    assert [given.recipe().shape[0] for given in smaller.inputs] == [1, 1]
 
 
 def test_rows_follow_requested_lengths() -> None:
@@ -129,6 +148,46 @@ def test_random_lengths_do_not_prevent_a_resize() -> None:
     assert fit_rewrites(program, [Rewrite((Resize("x", 1, 1),))]).fits[0] is not None
 
 
+def taken_apart() -> PrintedProgram:
+    """``x.split(n.tolist())``, with what export asserts of the numbers."""
+    read = [f"i_{k} = {ATEN}.item.default(n_{k})" for k in range(3)]
+    return listing(
+        {"x": recipe(12, 6), "n": numbers(3, 5, 4)},
+        f"u = {ATEN}.unbind.int(n)",
+        *(f"n_{k} = u[{k}]" for k in range(3)),
+        *read,
+        "most = i_0 <= 12",
+        f"a = {ATEN}._assert_scalar.default(most, 'too long')",
+        "some = i_0 + i_1",
+        "all_ = some + i_2",
+        "same = all_ == 12",
+        f"b = {ATEN}._assert_scalar.default(same, 'not all of it')",
+        f"s = {ATEN}.split_with_sizes.default(x, [i_0, i_1, i_2])",
+        "first = s[0]",
+        "last = s[2]",
+        f"y = {ATEN}.sum.default(first)",
+        f"z = {ATEN}.sum.default(last)",
+        "return (y, z)",
+    )
+
+
+@pytest.mark.parametrize("size", [3, 4, 5, 11])
+def test_numbers_read_from_a_tensor_follow_as_lengths(size: int) -> None:
+    smaller = fitted(taken_apart(), Resize("x", 0, size))
+    assert smaller is not None
+    held = run_numbers(smaller)
+    assert sum(held) == size
+    assert "same = all_ == " + str(size) in [
+        statement.line() for statement in smaller.main.statements
+    ]
+
+
+def run_numbers(program: PrintedProgram) -> list[int]:
+    scope = {"torch": torch}
+    held = eval(write_tensor_spec(program.find("n").recipe()), scope)
+    return [int(number) for number in held]
+
+
 def counted(fill: Initializer, dtype: str) -> PrintedProgram:
     return listing(
         {"x": recipe(12, 6), "m": recipe(12, dtype=dtype, fill=fill)},
@@ -178,13 +237,3 @@ def test_offsets_written_in_place_are_unknown() -> None:
     run_for_real(program)
     fewer = Rewrite((Resize("x", 0, 3),))
     assert fit_rewrites(program, [fewer]).fits[0] == fewer
-
-
-@pytest.mark.parametrize("make", [segments, repeated])
-def test_rows_shrink_to_one_with_the_lengths(make: object) -> None:
-    assert callable(make)
-    ones = fitted(make(), Refill("n", Constant(1)))
-    assert ones is not None
-    smallest = fitted(ones, Resize("n", 0, 1))
-    assert smallest is not None
-    assert smallest.find("n").recipe().shape == (1,)

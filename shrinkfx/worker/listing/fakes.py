@@ -323,11 +323,13 @@ class Trace:
     Attributes:
         values: the values of arguments and statements; in the main block also inputs
             and weights, as statements spell them.
+        callers: the statement that called each block, by block.
         steps: the number of statements that ran.
         misfit: the exception that ended the run early, or None.
     """
 
     values: dict[Place, Value] = field(default_factory=dict)
+    callers: dict[str, Place] = field(default_factory=dict)
     steps: int = 0
     misfit: Misfit | None = None
 
@@ -435,6 +437,7 @@ class _Runner:
         block = self.listing.block(kind)
         if len(operands) != len(block.arguments):
             raise Misfit(f"{kind} takes {len(block.arguments)} arguments")
+        self.trace.callers.setdefault(kind, called)
         values = [self.fakes.value(operand) for operand in operands]
         names = dict(zip(block.arguments, values, strict=True))
         for name, value in names.items():

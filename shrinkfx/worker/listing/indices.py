@@ -1,15 +1,13 @@
 """Bounds checks of indices, because fake tensors have no values to check.
 
-Index values in the main block are computed in eager, as far as they depend on whole
-numbers only.
+Index values are computed in eager as far as they depend on whole numbers only,
+in the main block and in the blocks that it calls.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from typing import Self
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -17,7 +15,6 @@ from torch import Tensor
 from shrinkfx.errors import InvalidEdit
 from shrinkfx.program.listing.changes import Refill
 from shrinkfx.program.listing.printed_program import (
-    MAIN,
     LeafKind,
     PrintedProgram,
     Run,
@@ -35,81 +32,59 @@ from shrinkfx.program.listing.tensor_specs import (
     TensorSpec,
 )
 from shrinkfx.worker.listing.describe import has_integer_dtype, make_from_spec
-from shrinkfx.worker.listing.dims import runs_of
 from shrinkfx.worker.listing.eager_statement import (
     ALONG,
     FROM_THE_END,
     LOSSES,
     TABLES,
-    Names,
     get_operator_name,
     list_argument_leaves,
-    list_reads,
-    scope_of,
 )
-from shrinkfx.worker.listing.fakes import Trace
+from shrinkfx.worker.listing.fakes import Place, Trace
+from shrinkfx.worker.listing.integer_values import IntegerValues
 
 
 @dataclass(frozen=True)
-class BoundsCheck:
-    """The bounds check of a printed program, and of its changed versions.
+class OutOfBoundsIndex:
+    """An out-of-bounds index.
 
     Attributes:
-        known_out_of_bounds: the run and the inputs of each index that is out of bounds
-            in the unchanged program. This may be why it fails, so they may stay out of
-            bounds.
+        place: the block and the name of the index value.
+        givens: names of the inputs and weights that the index is computed from.
+        size: the exclusive upper bound of the index.
     """
 
+    place: Place
+    givens: tuple[str, ...]
+    size: int
+
+
+@dataclass
+class IndexChecker:
+    """Finds out-of-bounds indices, and computes each index once."""
+
     saved: Mapping[str, Tensor]
-    known_out_of_bounds: frozenset[tuple[Run, tuple[str, ...]]] = frozenset()
+    _computed: dict[Hashable, Tensor | None] = field(default_factory=dict)
 
-    def with_allowed(self, listing: PrintedProgram, trace: Trace) -> Self:
-        """Allow the indices that are out of bounds in the unchanged program."""
-        found = self._iter_out_of_bounds(listing, trace)
-        known = frozenset((run, givens) for run, givens, _ in found)
-        return replace(self, known_out_of_bounds=known)
-
-    def list_refills(self, listing: PrintedProgram, trace: Trace) -> list[Refill]:
-        """List refills that bound the indices.
-
-        Raises:
-            InvalidEdit: no refill bounds an index.
-        """
-        refills: dict[Refill, None] = {}
-        for run, givens, size in self._iter_out_of_bounds(listing, trace):
-            if (run, givens) not in self.known_out_of_bounds:
-                found = list_bounding_refills(listing, run, givens, size)
-                if not found:
-                    raise InvalidEdit(f"an index is not below {size}")
-                refills |= dict.fromkeys(found)
-        return list(refills)
-
-    def _iter_out_of_bounds(
-        self, listing: PrintedProgram, trace: Trace
-    ) -> Iterator[tuple[Run, tuple[str, ...], int]]:
-        """Yield the indices that are out of bounds, at the sizes of the example.
-
-        Yields:
-            The run, the names of the inputs and weights that the index is computed
-            from, and its exclusive upper bound.
-        """
-        for run in runs_of(listing):
-            numbers = _WholeNumbers(listing, run, trace, self.saved)
-            for statement in listing.main.statements:
-                for name, size, negative in _pointers(statement, trace):
-                    values = numbers.compute(name)
-                    if (
-                        values is None
-                        or not values.numel()
-                        or values.dtype is torch.bool
-                    ):
-                        continue
-                    low = -size if negative else 0
-                    if int(values.min()) < low or int(values.max()) >= size:
-                        yield run, numbers.list_sources(name), size
+    def find_out_of_bounds(
+        self, listing: PrintedProgram, run: Run, trace: Trace
+    ) -> Iterator[OutOfBoundsIndex]:
+        """Yield the out-of-bounds indices of a run, at the sizes of the example."""
+        slices = IntegerValues(self._computed, self.saved, listing, run, trace)
+        for block, statement in listing.operators():
+            for name, size, negative in _pointers(statement, block.name, trace):
+                place = block.name, name
+                values = slices.tensor(place)
+                if values is None or not values.numel() or values.dtype is torch.bool:
+                    continue
+                low = -size if negative else 0
+                if int(values.min()) < low or int(values.max()) >= size:
+                    yield OutOfBoundsIndex(place, slices.givens(place), size)
 
 
-def _pointers(statement: Statement, trace: Trace) -> Iterator[tuple[str, int, bool]]:
+def _pointers(
+    statement: Statement, block: str, trace: Trace
+) -> Iterator[tuple[str, int, bool]]:
     """Yield the index values of a statement.
 
     Yields:
@@ -117,7 +92,7 @@ def _pointers(statement: Statement, trace: Trace) -> Iterator[tuple[str, int, bo
     """
     operator = get_operator_name(statement).removesuffix("_")
     table_name = "weight" if operator in TABLES else "self"
-    table = _shape(statement, table_name, trace)
+    table = _shape(statement, table_name, block, trace)
     if operator in TABLES and table:
         yield from ((name, table[0], False) for name in _names(statement, "indices"))
     elif operator in ALONG:
@@ -150,20 +125,22 @@ def _names(statement: Statement, argument: str) -> list[str]:
     return [leaf.text for leaf in leaves if leaf.kind is LeafKind.VALUE]
 
 
-def _shape(statement: Statement, argument: str, trace: Trace) -> tuple[int, ...]:
-    values = (trace.values.get((MAIN, name)) for name in _names(statement, argument))
+def _shape(
+    statement: Statement, argument: str, block: str, trace: Trace
+) -> tuple[int, ...]:
+    values = (trace.values.get((block, name)) for name in _names(statement, argument))
     shapes = [tuple(t.shape) for value in values if value for t in value.tensors()]
     return shapes[0] if shapes else ()
 
 
 def list_bounding_refills(
     listing: PrintedProgram, run: Run, names: Iterable[str], size: int
-) -> list[Refill]:
+) -> list[Refill | None]:
     """List refills that keep the inputs of an index below a size.
 
     Inputs that cannot be bounded, or are bounded already, get no refill.
     """
-    found: list[Refill] = []
+    found: list[Refill | None] = []
     for name in names:
         entry = listing.find(name)
         fill = bound_initializer(entry.recipe(run), size)
@@ -262,90 +239,3 @@ def require_valid_spec(recipe: TensorSpec, saved: Mapping[str, Tensor]) -> None:
         make_from_spec(small, saved)
     except Exception as error:
         raise InvalidEdit(f"no tensor of {recipe.dtype}: {error}") from error
-
-
-# Whole numbers that a program computes from its inputs, evaluated in eager.
-#
-# The smallest and largest numbers stand for all numbers that are drawn from a seed.
-
-_MOST_ELEMENTS = 1 << 20
-"""Maximal number of elements of a value that is computed."""
-
-
-class _WholeNumbers:
-    """The whole numbers of the main block in a run.
-
-    Each value is computed from the values that it reads.
-    """
-
-    def __init__(
-        self,
-        listing: PrintedProgram,
-        run: Run,
-        trace: Trace,
-        saved: Mapping[str, Tensor],
-    ) -> None:
-        self._given = {entry.spelling: entry for entry in listing.given}
-        self._lines = {line.name: line for line in listing.main.statements}
-        self._run, self._trace, self._saved = run, trace, saved
-        self._computed: dict[str, Tensor | None] = {}
-
-    def compute(self, name: str) -> Tensor | None:
-        """Compute a value; None if it depends on more than whole numbers."""
-        if name not in self._computed:
-            self._computed[name] = self._compute(name)
-        return self._computed[name]
-
-    def list_sources(self, name: str) -> tuple[str, ...]:
-        """List the inputs and weights that a value is computed from."""
-        if name in self._given:
-            return (self._given[name].name,)
-        reads = self._lines[name].reads if name in self._lines else ()
-        sources = {each for read in reads for each in self.list_sources(read)}
-        return tuple(sorted(sources))
-
-    def _compute(self, name: str) -> Tensor | None:
-        value = self._trace.values.get((MAIN, name))
-        if value is None or any(t.numel() > _MOST_ELEMENTS for t in value.tensors()):
-            return None
-        if name in self._given:
-            return _make_extremes(self._given[name].recipe(self._run), self._saved)
-        read = {}
-        for other in list_reads(self._lines[name]):
-            known = self._trace.values.get((MAIN, other))
-            if known is None:
-                return None
-            made = self.compute(other) if known.tensors() else known.what
-            if made is None:
-                return None
-            read[other] = made
-        return _evaluated(self._lines[name].code, read)
-
-
-def _evaluated(code: str, read: Names) -> Tensor | None:
-    if "cuda" in code:
-        return None
-    try:
-        with torch.no_grad():
-            made = eval(code, scope_of(read))
-    except Exception:  # noqa: BLE001 - eager says it again where it is run
-        return None
-    is_integer = isinstance(made, Tensor) and not made.is_floating_point()
-    return made if is_integer else None
-
-
-def _make_extremes(recipe: TensorSpec, saved: Mapping[str, Tensor]) -> Tensor | None:
-    """Make whole numbers by spec; for seeded ones only the smallest and largest."""
-    if isinstance(recipe.fill, Opaque) or not has_integer_dtype(recipe):
-        return None
-    match recipe.fill:
-        case Seeded("randint", low, high):
-            places = torch.arange(math.prod(recipe.shape)) % 2
-            drawn = low + places * (max(high, low + 1) - 1 - low)
-            return drawn.to(getattr(torch, recipe.dtype)).reshape(recipe.shape)
-        case Seeded():
-            return None
-        case Saved(key) if key not in saved:
-            return None
-    made: Tensor = make_from_spec(replace(recipe, device="cpu"), saved)
-    return made

@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import combinations, islice
 
 import torch
 
@@ -33,6 +33,11 @@ from shrinkfx.worker.listing.fakes import Place, Value, shapes_of
 #
 # A number that equals a replaced size becomes the new size; multiples and divisors
 # are scaled alike; one number of a shape may be computed from the others.
+
+_MOST_NEAR = 40
+_MOST_FAR = 60
+_MOST_EACH = 8
+"""Maximal number of repairs: of the statement, of all before it, of each of these."""
 
 _SHAPES = frozenset({"size", "shape", "split_sizes"})
 """Arguments whose product or sum equals that of the operand's sizes."""
@@ -62,43 +67,88 @@ class Replacements:
 
 
 def propose_repairs(
-    near: Sequence[Knob], before: Sequence[Knob], replaced: Replacements
+    near: Sequence[Knob], far: Sequence[Sequence[Knob]], replaced: Replacements
 ) -> Iterator[Repair]:
     """Yield repairs, each once.
 
     Args:
         near: knobs of the invalid statement.
-        before: knobs of earlier statements and of inputs, the nearest first.
+        far: knobs of each earlier statement, the nearest first.
     """
-    shape = [k for k in near if k.argument in _SHAPES and isinstance(k.now, int)]
-    fallbacks = (
-        [apply_replacements(near, replaced.exact)],
-        _single_changes(near, replaced.sizes),
-        _fill_shape(shape, replaced.totals),
-        [apply_replacements(before, replaced.exact)],
-        [apply_replacements([*near, *before], replaced.exact)],
-    )
+    before = [knob for knobs in far for knob in knobs]
+    chain = [
+        islice(_near(near, replaced), _MOST_NEAR),
+        iter(
+            [
+                apply_replacements(before, replaced.exact),
+                apply_replacements([*near, *before], replaced.exact),
+            ]
+        ),
+        islice(_far(far, replaced), _MOST_FAR),
+        islice(_guesses(near, replaced), _MOST_NEAR),
+    ]
     seen: set[Repair] = {()}
-    for repair in chain.from_iterable(fallbacks):
+    for repair in (repair for part in chain for repair in part):
         if repair not in seen:
             seen.add(repair)
             yield repair
 
 
-def _single_changes(
+def _near(knobs: Sequence[Knob], replaced: Replacements) -> Iterator[Repair]:
+    yield apply_replacements(knobs, replaced.exact)
+    singles = list(_singles(knobs, replaced.sizes))
+    yield from ((change,) for _, change in singles)
+    yield _all_following(knobs, replaced.sizes)
+    shape = [k for k in knobs if k.argument in _SHAPES and isinstance(k.now, int)]
+    yield from _left_over(shape, replaced.totals)
+    for (one, first), (other, second) in combinations(singles, 2):
+        if one is not other:
+            yield first, second
+
+
+def _far(groups: Sequence[Sequence[Knob]], replaced: Replacements) -> Iterator[Repair]:
+    for knobs in groups:
+        yield apply_replacements(knobs, replaced.exact)
+        singles = ((change,) for _, change in _singles(knobs, replaced.sizes))
+        yield from islice(singles, _MOST_EACH)
+        yield _all_following(knobs, replaced.sizes)
+
+
+def _guesses(knobs: Sequence[Knob], replaced: Replacements) -> Iterator[Repair]:
+    """Try 1, the new sizes, the last valid indices, and 0."""
+    ends = {n for _, new in replaced.sizes for n in (new, new - 1) if n > 0}
+    for knob in knobs:
+        if isinstance(knob.now, int):
+            for number in [1, *sorted(ends, reverse=True), 0]:
+                if number < abs(knob.now):
+                    yield (knob.change_to(number),)
+
+
+def _singles(
     knobs: Iterable[Knob], pairs: Sequence[Pair]
-) -> Iterator[tuple[Change]]:
-    """Change one number to a new size, or scale it with one."""
+) -> Iterator[tuple[Knob, Change]]:
     numbers = [knob for knob in knobs if isinstance(knob.now, int)]
     for old, new in pairs:
-        yield from ((knob.change_to(new),) for knob in numbers if knob.now == old)
+        for knob in numbers:
+            if knob.now == old != new:
+                yield knob, knob.change_to(new)
     for knob in numbers:
         for number in scale_number(int(knob.now), pairs):
-            yield (knob.change_to(number),)
+            yield knob, knob.change_to(number)
 
 
-def _fill_shape(shape: Sequence[Knob], totals: Sequence[int]) -> Iterator[Repair]:
-    """Compute one number of a shape from the others, or set all but the last to 1."""
+def _all_following(knobs: Iterable[Knob], pairs: Sequence[Pair]) -> Repair:
+    turned = []
+    for knob in knobs:
+        if isinstance(knob.now, int):
+            turned += [
+                knob.change_to(n) for n in islice(scale_number(knob.now, pairs), 1)
+            ]
+    return tuple(turned)
+
+
+def _left_over(shape: Sequence[Knob], totals: Sequence[int]) -> Iterator[Repair]:
+    """Compute one number of a shape from the others, or set all but one to 1."""
     now = [int(knob.now) for knob in shape]
     for total in totals:
         for place, knob in enumerate(shape):
@@ -106,10 +156,28 @@ def _fill_shape(shape: Sequence[Knob], totals: Sequence[int]) -> Iterator[Repair
             if rest > 0 and total % rest == 0 and total // rest != knob.now:
                 yield (knob.change_to(total // rest),)
     ones = tuple(knob.change_to(1) for knob in shape[:-1] if knob.now != 1)
-    for total in totals if shape else ():
-        for last in (total, total - len(shape) + 1):  # of a product, or of a sum
-            if last > 0:
-                yield (*ones, shape[-1].change_to(last))
+    yield from _solve_with_one(shape, now, totals)
+    if len(shape) > 2:  # e.g. a prime total for [2, 4, 4]
+        yield from ((*ones, shape[-1].change_to(total)) for total in totals)
+    for total in totals:
+        if shape and (last := total - len(shape) + 1) > 0:
+            yield (*ones, shape[-1].change_to(last))
+
+
+def _solve_with_one(
+    shape: Sequence[Knob], now: Sequence[int], totals: Sequence[int]
+) -> Iterator[Repair]:
+    """Set one number of a shape to 1, and compute another.
+
+    Numbers that are sizes of an operand are changed last.
+    """
+    pairs = ((i, j) for i in range(len(now)) for j in range(len(now)) if i != j)
+    by_stay = sorted(pairs, key=lambda p: (now[p[0]] in totals) + (now[p[1]] in totals))
+    for total in totals:
+        for one, place in by_stay:
+            rest = math.prod(n for i, n in enumerate(now) if i not in (one, place))
+            if rest > 0 and total % rest == 0:
+                yield shape[one].change_to(1), shape[place].change_to(total // rest)
 
 
 _LONGEST = 2**31
@@ -249,24 +317,39 @@ class UpstreamKnobs:
                 place = change.block, change.statement
                 self._leaves.setdefault(place, set()).add(change.leaf)
 
-    def around(self, frames: Sequence[Place]) -> tuple[list[Knob], list[Knob]]:
-        """List the knobs of a statement, and those before it, the nearest first.
+    def around(self, frames: Sequence[Place]) -> tuple[list[Knob], list[list[Knob]]]:
+        """List the knobs of a statement, and of each earlier one in reverse order.
 
         Args:
             frames: the statements that call its block, and the statement last.
         """
-        before = [
-            knob
+        groups = [
+            self._list_knobs(*place)
             for block, statement in reversed(frames)
             for place in self._before(self._now.block(block), statement)
-            for knob in self._list_knobs(*place)
         ]
         read = {name for b, s in frames for name in self._reads(b, s) if b == MAIN}
         for entry in self._now.given:
             if entry.spelling in read:
                 was = self._was.find(entry.name)
-                before += list_input_knobs(was, self._places)
-        return self._list_knobs(*frames[-1]), before
+                groups.append(list(list_input_knobs(was, self._places)))
+        return self._list_knobs(*frames[-1]), [group for group in groups if group]
+
+    def before(self, name: str) -> list[Knob]:
+        """List the knobs of everything that a value of the main block depends on."""
+        for entry in self._now.given:
+            if entry.spelling == name:
+                return list(list_input_knobs(self._was.find(entry.name), self._places))
+        near, far = self.around([(MAIN, name)])
+        return [*near, *(knob for group in far for knob in group)]
+
+    def list_arithmetic(self) -> list[Knob]:
+        """List the knobs of arithmetic statements in the main block.
+
+        A search upstream misses them if only an assertion reads them.
+        """
+        lines = (line for line in self._now.main.statements if not line.callee)
+        return [knob for line in lines for knob in self._list_knobs(MAIN, line.name)]
 
     def _list_knobs(self, block: str, name: str) -> list[Knob]:
         found = [s for s in self._was.block(block).statements if s.name == name]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
+from itertools import chain, islice
+from typing import Self
 
+import torch
 from torch import Tensor
 
 from shrinkfx.errors import InvalidEdit
@@ -28,9 +30,18 @@ from shrinkfx.program.listing.printed_program import (
     Run,
     Statement,
 )
+from shrinkfx.program.listing.tensor_specs import (
+    Constant,
+    Counted,
+    Initializer,
+    Saved,
+    TensorSpec,
+)
 from shrinkfx.worker.listing import proposals
 from shrinkfx.worker.listing.describe import (
     list_saved_part,
+    make_exact_spec,
+    make_few_integers,
 )
 from shrinkfx.worker.listing.dims import (
     Contradiction,
@@ -51,6 +62,7 @@ from shrinkfx.worker.listing.eager_statement import (
 )
 from shrinkfx.worker.listing.fakes import (
     Admit,
+    Place,
     StandInRunner,
     Trace,
     admit_all,
@@ -59,11 +71,16 @@ from shrinkfx.worker.listing.fakes import (
     shapes_of,
 )
 from shrinkfx.worker.listing.indices import (
-    BoundsCheck,
+    IndexChecker,
+    OutOfBoundsIndex,
+    list_bounding_refills,
     require_valid_inputs,
 )
+from shrinkfx.worker.listing.integer_values import IntegerValues
 from shrinkfx.worker.listing.proposals import (
+    Knob,
     Values,
+    apply_replacements,
     propose_repairs,
 )
 
@@ -71,6 +88,9 @@ _MOST_TRIES = 120
 """Maximal number of runs for one rewrite, most of them of a few new statements."""
 
 _MOST_REFILLS = 4
+
+_MOST_LENGTHS = 3
+"""Maximal number of sizes to try to reduce, so that indices stay in bounds."""
 
 
 @dataclass
@@ -103,7 +123,7 @@ class Fitter:
         runs = [recipes_in(self.listing, each) for each in runs_of(self.listing)]
         self.base, *_ = (self._run(self.listing, recipes) for recipes in runs)
         self.fakes.trusting = False
-        self.pointing = BoundsCheck(self.saved)
+        self.pointing = BoundsCheck(IndexChecker(self.saved))
         self._fitted: dict[Changes, Changes | None] = {}
         try:
             self.outside = find_dims_out_of_range(self.listing)
@@ -140,7 +160,9 @@ class Fitter:
         if attempt is None:
             return None
         attempt = self._undo_needless_resizes(attempt, request)
-        bounded = self._bound_indices(attempt, request)
+        bounded = self._bound_indices(attempt, request) or self._reduce_lengths(
+            attempt, request
+        )
         return None if bounded is None else sort_changes(bounded.changes)
 
     def _make_runnable(self, request: Changes) -> Attempt | None:
@@ -253,13 +275,20 @@ class Fitter:
         if misfit is None or not misfit.frames:
             return iter(())  # an input is invalid: no repair helps
         knobs = proposals.UpstreamKnobs(self.listing, attempt.listing, request)
-        near, before = knobs.around(misfit.frames)
+        near, far = knobs.around(misfit.frames)
         last = misfit.frames[-1]
         values = self.base.values, attempt.trace.values
         replaced = proposals.collect_replacements(
             self.listing, attempt.listing, request, last, values
         )
-        return propose_repairs(near, before, replaced)
+        lengths = propose_length_refills(
+            attempt.listing, attempt.trace, self.saved, last, replaced.totals
+        )
+        places = {place_of(change) for change in request}
+        fills = [refill for refill in lengths if place_of(refill) not in places]
+        arithmetic = apply_replacements(knobs.list_arithmetic(), replaced.exact)
+        filled = [(*extra, refill) for extra in ((), arithmetic) for refill in fills]
+        return chain(propose_repairs(near, far, replaced), filled)
 
     def _runs_in_all(self, listing: PrintedProgram) -> bool:
         """Return whether the program runs in its other runs, and at other sizes."""
@@ -275,13 +304,13 @@ class Fitter:
         """Bound the indices that are out of bounds; None if that is impossible."""
         places = {place_of(change) for change in request}
         for _ in range(_MOST_REFILLS):
+            refills = self.pointing.list_refills(attempt)
+            if not refills:
+                return attempt
+            if None in refills or any(place_of(r) in places for r in refills if r):
+                return None
+            changes = merge_changes(attempt.changes, [r for r in refills if r])
             try:
-                refills = self.pointing.list_refills(attempt.listing, attempt.trace)
-                if not refills:
-                    return attempt
-                if any(place_of(refill) in places for refill in refills):
-                    return None
-                changes = merge_changes(attempt.changes, refills)
                 repaired = self._repair_statements(
                     self._attempt(changes, request), request
                 )
@@ -291,6 +320,82 @@ class Fitter:
                 return None
             attempt = repaired
         return None
+
+    def _reduce_lengths(self, attempt: Attempt, request: Changes) -> Attempt | None:
+        """Reduce the sizes that indices depend on, but no more than necessary.
+
+        The values of a count, such as a sum of ones, follow from a size: a table with
+        fewer rows needs fewer elements to count. This applies only to requested sizes.
+        """
+        if {Resize} != {type(change) for change in request} - {Write}:
+            return None
+        for knobs in islice(self._lengths(attempt, request), _MOST_LENGTHS):
+
+            def made(size: int, knobs: Sequence[Knob] = knobs) -> Attempt | None:
+                shorter = (*request, *(knob.change_to(size) for knob in knobs))
+                tried = self._make_runnable(shorter)
+                return tried and self._bound_indices(tried, shorter)
+
+            if found := find_largest_attempt(int(knobs[0].now) - 1, made):
+                return found
+        return None
+
+    def _lengths(self, attempt: Attempt, request: Changes) -> Iterator[list[Knob]]:
+        """Yield the numbers that an index is computed from, each with all its knobs."""
+        knobs = proposals.UpstreamKnobs(self.listing, attempt.listing, request)
+        by_number: dict[int, list[Knob]] = {}
+        places = dict.fromkeys(
+            beyond.place for _, beyond in self.pointing.beyond(attempt)
+        )
+        for name in (name for block, name in places if block == MAIN):
+            for knob in knobs.before(name):
+                if isinstance(knob.now, int) and knob.now > 1:
+                    by_number.setdefault(knob.now, []).append(knob)
+        yield from sorted(by_number.values(), key=len, reverse=True)
+
+
+@dataclass(frozen=True)
+class BoundsCheck:
+    """The bounds check of a printed program, and of its changed versions.
+
+    Attributes:
+        known_out_of_bounds: the run and the inputs of each index that is out of bounds
+            in the unchanged program. This may be why it fails, so they may stay out of
+            bounds.
+    """
+
+    indices: IndexChecker
+    known_out_of_bounds: frozenset[tuple[Run, tuple[str, ...]]] = frozenset()
+
+    def with_allowed(self, listing: PrintedProgram, trace: Trace) -> Self:
+        """Allow the indices that are out of bounds in the unchanged program."""
+        found = self._iter_out_of_bounds(listing, trace)
+        return replace(
+            self, known_out_of_bounds=frozenset((run, b.givens) for run, b in found)
+        )
+
+    def beyond(self, attempt: Attempt) -> Iterator[tuple[Run, OutOfBoundsIndex]]:
+        """Yield the indices that are out of bounds and were not before."""
+        for inputs, beyond in self._iter_out_of_bounds(attempt.listing, attempt.trace):
+            if (inputs, beyond.givens) not in self.known_out_of_bounds:
+                yield inputs, beyond
+
+    def list_refills(self, attempt: Attempt) -> list[Refill | None]:
+        """List refills that bound the indices; None for an index without a refill."""
+        refills: dict[Refill | None, None] = {}
+        for inputs, beyond in self.beyond(attempt):
+            found = list_bounding_refills(
+                attempt.listing, inputs, beyond.givens, beyond.size
+            )
+            refills |= dict.fromkeys(found or [None])
+        return list(refills)
+
+    def _iter_out_of_bounds(
+        self, listing: PrintedProgram, trace: Trace
+    ) -> Iterator[tuple[Run, OutOfBoundsIndex]]:
+        for inputs in runs_of(listing):
+            for beyond in self.indices.find_out_of_bounds(listing, inputs, trace):
+                yield inputs, beyond
 
 
 Changes = tuple[Change, ...]
@@ -303,6 +408,25 @@ class Attempt:
     changes: Changes
     listing: PrintedProgram
     trace: Trace
+
+
+def find_largest_attempt(
+    most: int, attempt_at: Callable[[int], Attempt | None]
+) -> Attempt | None:
+    """Find the attempt with the largest number up to ``most``, by binary search.
+
+    Returns:
+        None if there is no attempt for 1.
+    """
+    largest = attempt_at(1) if most > 0 else None
+    least = 1
+    while largest and least < most:
+        middle = (least + most + 1) // 2
+        if larger := attempt_at(middle):
+            largest, least = larger, middle
+        else:
+            most = middle - 1
+    return largest
 
 
 def merge_changes(changes: Iterable[Change], more: Iterable[Change]) -> Changes:
@@ -383,3 +507,82 @@ def _renumbered(dim: int, rank: int, removed: Sequence[int]) -> str:
         return ""
     new_dim = place - sum(each < place for each in removed)
     return str(new_dim if dim >= 0 else new_dim - rank + len(removed))
+
+
+# New values for lengths, offsets and counts that eager refuses.
+#
+#     segment_reduce(x, lengths=[4, 9, 2])  ->  of an x of 5 rows: [4, 1, 0]
+#
+# A schema does not say which numbers an operator accepts. Therefore a repair tries
+# some, those close to the current values first, and eager accepts or refuses them.
+
+_MOST_TOTALS = 6
+"""Maximal number of sizes to try as the sum of lengths, or the last offset."""
+
+
+def propose_length_refills(
+    listing: PrintedProgram,
+    trace: Trace,
+    saved: Mapping[str, Tensor],
+    place: Place,
+    totals: Sequence[int],
+) -> Iterator[Refill]:
+    """Yield refills for the inputs of the whole numbers that a statement reads.
+
+    Args:
+        totals: the sizes of its operands.
+    """
+    block, name = place
+    slices = IntegerValues({}, saved, listing, Run.EXAMPLE, trace)
+    statement = listing.block(block).statement(name)
+    read = [n for n in sorted(statement.reads) if _is_exact(trace, (block, n))]
+    names = dict.fromkeys(g for n in read for g in slices.givens((block, n)))
+    for entry in map(listing.find, names):
+        run = None if len(entry.recipes) == 1 else Run.EXAMPLE
+        recipe = entry.recipe()
+        for fill in dict.fromkeys(_fills(recipe, saved, totals)):
+            if fill != recipe.fill:
+                yield Refill(entry.name, fill, run)
+
+
+def _is_exact(trace: Trace, place: Place) -> bool:
+    value = trace.values.get(place)
+    return value is not None and value.exact
+
+
+def _fills(
+    recipe: TensorSpec, saved: Mapping[str, Tensor], totals: Sequence[int]
+) -> Iterator[Initializer]:
+    """Yield initializers whose numbers add up to a total, or do not exceed it."""
+    numbers = make_few_integers(recipe, saved)
+    if numbers is None or not numbers.numel() or numbers.dtype is torch.bool:
+        return
+    limit = torch.iinfo(numbers.dtype).max
+    feasible = dict.fromkeys(total for total in totals if total <= limit)
+    for total in islice(feasible, _MOST_TOTALS):
+        if total == numbers.numel():
+            yield Constant(1)
+        near = _truncate_to_total(numbers, total), numbers.clamp(max=total)
+        for other in (*near, _spread(numbers, total)):
+            fill = make_exact_spec(other, "").fill
+            if not isinstance(fill, Saved):
+                yield fill
+    yield from (Constant(0), Constant(1), Counted())
+
+
+def _truncate_to_total(numbers: Tensor, total: int) -> Tensor:
+    """Keep the first lengths up to a total; the next length takes the rest.
+
+    If the lengths add up to less, the last length takes the difference.
+    """
+    ends = numbers.clamp(min=0).flatten().cumsum(0).clamp(max=total)
+    ends[-1] = total
+    lengths = torch.diff(ends, prepend=torch.zeros(1, dtype=ends.dtype))
+    return lengths.reshape(numbers.shape).to(numbers.dtype)
+
+
+def _spread(numbers: Tensor, total: int) -> Tensor:
+    """Divide a total evenly, so that no length is 0 if possible."""
+    count = numbers.numel()
+    shares = total // count + (torch.arange(count) < total % count).long()
+    return shares.reshape(numbers.shape).to(numbers.dtype)
