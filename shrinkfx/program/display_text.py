@@ -110,3 +110,8 @@ def line_of(text: str, found: re.Match[str]) -> str:
     end = text.find("\n", found.end())
     line = text[start : len(text) if end < 0 else end]
     return re.sub(r"^\s*what\(\):\s*", "", line).strip()
+
+
+def join_words(words: list[str] | tuple[str, ...]) -> str:
+    """Join words as in a sentence: ``a, b and c``."""
+    return " and ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))

@@ -10,6 +10,7 @@ from importlib import resources
 from typing import TYPE_CHECKING
 
 from shrinkfx.findings.decisions import counted
+from shrinkfx.program.display_text import join_words
 
 if TYPE_CHECKING:
     import jinja2
@@ -62,11 +63,6 @@ def _template(name: str) -> jinja2.Template:
 def read_file(name: str) -> str:
     """Return the text of a file in this package."""
     return resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
-
-
-def join_words(words: Sequence[str]) -> str:
-    """Join words as in a sentence: ``a, b and c``."""
-    return " and ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))
 
 
 def _shorten(words: Sequence[str]) -> list[str]:

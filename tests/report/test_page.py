@@ -248,7 +248,7 @@ def test_kept_operators_are_lit_and_the_culprit_is_marked() -> None:
         "x": Light.VALUE,
         "relu": Light.GONE,
         "tanh": Light.KEPT,
-        "exp": Light.GUILTY,
+        "exp": Light.CULPRIT,
         "output": Light.VALUE,
     }
     drawing = draw(parts, "before")
@@ -357,7 +357,7 @@ def test_printed_program_is_drawn_by_statement() -> None:
     parts = parts_of_listing(some, {"a"})
     assert [part.name for part in parts][-2:] == ["a", "output"]
     assert parts[-2].label == "a = aten.relu(x)"
-    assert parts[-2].light is Light.GUILTY
+    assert parts[-2].light is Light.CULPRIT
 
 
 # --- the course of a search
@@ -421,7 +421,7 @@ def test_reduced_program_is_drawn_with_the_names_of_its_repro() -> None:
     assert (
         "x: float32[2, 3]\nfeatures_table_weight in the input program</title>" in drawn
     )
-    assert 'class="box guilty"' in drawn
+    assert 'class="box culprit"' in drawn
     assert "relu = aten.relu(x)" in drawn
     assert "features_table_weight in the input program" not in render_page(
         replace(run, anonymous=True)

@@ -175,7 +175,7 @@ def parallel_branches(branches: int, needle: int) -> Skeleton:
 
 WHERE = """frame => {
   const here = frame.getBoundingClientRect();
-  const lit = [...frame.querySelectorAll(".kept, .guilty")]
+  const lit = [...frame.querySelectorAll(".kept, .culprit")]
     .map(box => box.getBoundingClientRect())
     .some(box => box.left >= here.left && box.right <= here.right);
   return [frame.scrollLeft, frame.scrollWidth - frame.clientWidth, lit];
@@ -251,7 +251,7 @@ def test_anonymous_page_works_in_the_browser(
     page.locator("button[data-check]").first.click()
     assert page.locator("#card .digest").is_visible()
     assert not page.locator("#again").is_visible()  # the folder of the run has a name
-    assert page.locator(".before .box.guilty").count() == 1
+    assert page.locator(".before .box.culprit").count() == 1
     page.click("#show")
     assert page.locator("#shown").is_visible()
     assert errors == []
@@ -274,7 +274,7 @@ def test_click_on_a_check_shows_its_card_and_highlights_it(
     browser: Browser, report: Path, errors: list[str], tmp_path: Path
 ) -> None:
     page = opened(browser, report, errors)
-    lit = page.locator(".before .box.kept, .before .box.guilty")
+    lit = page.locator(".before .box.kept, .before .box.culprit")
     before = lit.count()
     assert page.locator("#card").is_hidden()
     page.click('.over-checks .dot[data-check="1"] >> nth=0')

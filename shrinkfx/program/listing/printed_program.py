@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Any, Self
 
 from shrinkfx.errors import InvalidEdit
+from shrinkfx.program.display_text import join_words
 from shrinkfx.program.listing.tensor_specs import TensorSpec
 
 # It is the form in which people read a program, as data. Only the worker knows the
@@ -713,12 +714,6 @@ def _tried(minimal: Sequence[str], untested: Sequence[str]) -> Iterator[str]:
         is_all = {*untested} <= {OPERATORS, str(Kind.SIZES)}
         forms = "forms" if is_all else f"{join_words(simpler)}"
         yield f"with any of the simpler {forms} that were tried"
-
-
-def join_words(words: Sequence[str]) -> str:
-    """Join words as in a sentence: ``sizes, values and dtypes``."""
-    *others, last = words
-    return f"{', '.join(others)} and {last}" if others else last
 
 
 # Calls of branches and loop bodies: their arguments and results.

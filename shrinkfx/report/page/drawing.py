@@ -35,7 +35,7 @@ class Light(StrEnum):
 
     GONE = "gone"
     KEPT = "kept"
-    GUILTY = "guilty"
+    CULPRIT = "culprit"
     VALUE = "value"
     """An input or output, which is no operator."""
 
@@ -81,7 +81,7 @@ def parts_of(
             continue
         node = program.node(name)
         light = Light.KEPT if name in remaining else Light.GONE
-        light = Light.GUILTY if name in culprits and name in remaining else light
+        light = Light.CULPRIT if name in culprits and name in remaining else light
         call = f"{name} = {node.target}"
         more = _lines(call, _format_type(node.value), node.scope, node.source)
         reads = _reads(program, node.operands)
@@ -129,7 +129,7 @@ def parts_of_listing(
             label = f"{RETURN} {code}"
             found.append(Part(OUTPUT, label, statement.code, reads, (), _VALUE))
             continue
-        light = Light.GUILTY if statement.name in culprits else Light.KEPT
+        light = Light.CULPRIT if statement.name in culprits else Light.KEPT
         light = light if statement.is_operator else _VALUE
         more = _lines(statement.code, statement.origin)
         label = f"{statement.name} = {code}" if statement.yields else code
@@ -170,7 +170,7 @@ def parts_of_candidate(
         if name in inputs:  # a replaced operator's value, now an input
             continue
         node = program.node(name)
-        light = Light.GUILTY if name in culprits else Light.KEPT
+        light = Light.CULPRIT if name in culprits else Light.KEPT
         call = f"{name} = {node.target}"
         more = _lines(call, _format_type(node.value), node.source)
         reads = read(candidate.operands(name), name)
@@ -445,9 +445,9 @@ def _box(item: Item, corner: Point, opens: str, widest: int) -> Box:
     numbers = [part.index for part in parts if part.index >= 0]
     span = (min(numbers), max(numbers) + 1) if numbers else (0, 0)
     lights = {part.light for part in parts}
-    order = Light.GUILTY, Light.KEPT, Light.GONE, Light.VALUE
+    order = Light.CULPRIT, Light.KEPT, Light.GONE, Light.VALUE
     light = next(each for each in order if each in lights)
-    lit = sum(part.light in (Light.KEPT, Light.GUILTY) for part in parts)
+    lit = sum(part.light in (Light.KEPT, Light.CULPRIT) for part in parts)
     more = f"{item.label}: {lit} of {len(parts)} kept; click to expand"
     more = item.more if isinstance(item, Part) else more
     label = _cut(item, widest)

@@ -36,7 +36,7 @@
   // --- scroll kept operators into view if a drawing is wider than the page and they are
   // not visible at its left edge
   for (const frame of all(".before > .scroll, .inner > .scroll")) {
-    const box = one(".guilty, .kept", frame);
+    const box = one(".culprit, .kept", frame);
     if (!box || frame.scrollWidth <= frame.clientWidth) continue;
     const [there, here] = [box.getBoundingClientRect(), frame.getBoundingClientRect()];
     if (there.right < here.right) continue;
@@ -56,9 +56,9 @@
     for (const box of all(".before [data-a], .folds [data-a]")) {
       let count = 0;
       for (let i = +box.dataset.a; i < +box.dataset.b; i++) count += kept.has(i);
-      const guilty = result && "guilty" in box.dataset;
-      box.classList.toggle("guilty", guilty);
-      box.classList.toggle("kept", count > 0 && !guilty);
+      const culprit = result && "culprit" in box.dataset;
+      box.classList.toggle("culprit", culprit);
+      box.classList.toggle("kept", count > 0 && !culprit);
       box.classList.toggle("gone", count === 0);
       const number = one(".n", box);
       if (number) number.textContent = (count ? `${count}/` : "") + number.dataset.of;
