@@ -18,6 +18,8 @@ from typing import Any
 
 import pytest
 
+from shrinkfx.check.environments import folders
+
 ANY = "py3-none-any"
 
 VERSIONS = ["2.6.0", "2.13.0", "2.14.0", "2.14.1", "2.15.0"]
@@ -66,7 +68,10 @@ def write_others(folder: Path) -> None:
 
 
 def use_index(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
-    """Make pip and uv find packages in this folder only."""
+    """Make pip and uv find packages in this folder only, with space to install them.
+
+    shrinkfx asks for the space that packages of the usual sizes take.
+    """
     settings = folder.parent / "uv.toml"
     settings.write_text(f'no-index = true\nfind-links = ["{folder}"]\n')
     for name, value in {
@@ -80,6 +85,7 @@ def use_index(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     others = ("INDEX_URL", "EXTRA_INDEX_URL", "INDEX", "DEFAULT_INDEX", "FIND_LINKS")
     for name in others:
         monkeypatch.delenv(f"UV_{name}", raising=False)
+    monkeypatch.setattr(folders, "free_bytes", lambda: 1 << 40)
     for name in others[:2]:
         monkeypatch.delenv(f"PIP_{name}", raising=False)
 
