@@ -1,4 +1,4 @@
-"""The built-in strategies: one file, one strategy, one idea.
+"""The built-in strategies: each public class with a name is one.
 
 Import them as ``shrinkfx.strategies`` only, through the symlink in ``shrinkfx/``.
 """

@@ -18,7 +18,7 @@ from shrinkfx.failure.verdict import Outcome
 from shrinkfx.findings.decisions import Setting
 from shrinkfx.findings.operators import Operator
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.program.listing.rewrites import ancestors
+from shrinkfx.program.listing.printed_program import ancestors
 from shrinkfx.program.skeleton import reached
 from shrinkfx.protocol.answers import Ending, Settings
 from shrinkfx.protocol.choices import Build, CandidateForm, InductorOptions

@@ -65,7 +65,7 @@ class Strategy(Protocol):
     """A pure source of edits.
 
     Attributes:
-        name: the name of the strategy's file, and its name on the command line.
+        name: the name of the strategy on the command line.
         combines: whether several edits may be applied as one. If not, they are
             alternatives and are tried one by one.
     """
@@ -180,7 +180,8 @@ def available() -> dict[str, Callable[[], Strategy]]:
     makers: dict[str, Callable[[], Strategy]] = {}
     for info in pkgutil.iter_modules(package.__path__):
         module = importlib.import_module(f"shrinkfx.strategies.{info.name}")
-        makers[info.name] = getattr(module, _class_name(info.name))
+        own = [k for k in vars(module).values() if hasattr(k, "propose")]
+        makers |= {kind.name: kind for kind in own}
     for point in metadata.entry_points(group=ENTRY_POINTS):
         makers[point.name] = _loaded(point)
     ordered = [n for n in (*DEFAULT_ORDER, *ORDER_FOR_LISTINGS) if n in makers]
@@ -225,7 +226,3 @@ def choose(names: Sequence[str] | None) -> list[Strategy]:
             )
         chosen.append(strategy)
     return chosen
-
-
-def _class_name(module: str) -> str:
-    return "".join(part.capitalize() for part in module.split("_"))

@@ -12,7 +12,7 @@ from shrinkfx.search.asker import Asker, Budget
 from shrinkfx.search.reducer import Reducer
 from shrinkfx.search.staged import StagedSearch, in_each_build, in_each_form
 from shrinkfx.search.strategy import choose
-from shrinkfx.strategies.drop_nodes import DropNodes
+from shrinkfx.strategies.operators import DropNodes
 from shrinkfx.testing import Answer, FakeOracle, chain, needs, whole
 
 START = whole(chain("x", *(f"n{i}" for i in range(40))))

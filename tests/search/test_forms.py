@@ -15,7 +15,7 @@ from shrinkfx.search.asker import Asker, Budget
 from shrinkfx.search.reducer import Reducer
 from shrinkfx.search.staged import FEW, READABLE, SOURCE, StagedSearch, in_each_form
 from shrinkfx.search.strategy import Strategy, choose
-from shrinkfx.strategies.drop_nodes import DropNodes
+from shrinkfx.strategies.operators import DropNodes
 from shrinkfx.testing import Answer, FakeOracle, chain, needs, whole
 
 BUILT_IN = choose(None)

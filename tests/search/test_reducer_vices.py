@@ -17,7 +17,7 @@ from shrinkfx.program.view import View
 from shrinkfx.search.asker import Asker
 from shrinkfx.search.reducer import Reducer
 from shrinkfx.search.strategy import Strategy, choose
-from shrinkfx.strategies.drop_nodes import DropNodes
+from shrinkfx.strategies.operators import DropNodes
 from shrinkfx.testing import FakeOracle, chain, needs, whole
 
 START = whole(chain("x", *(f"n{i}" for i in range(20))))

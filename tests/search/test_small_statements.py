@@ -17,10 +17,10 @@ from shrinkfx.program.listing.printed_program import (
     Block,
     PrintedProgram,
     all_calls,
+    ancestors,
     projections,
     returned_leaves,
 )
-from shrinkfx.program.listing.rewrites import ancestors
 from shrinkfx.search.asker import Asker
 from shrinkfx.search.reducer import Reducer
 from shrinkfx.search.strategy import choose

@@ -10,7 +10,7 @@ from shrinkfx.program.candidate import Candidate
 from shrinkfx.search.asker import Asker
 from shrinkfx.search.reducer import Reducer
 from shrinkfx.search.staged import Stage, StagedSearch, select_near_or_known
-from shrinkfx.strategies.drop_nodes import DropNodes
+from shrinkfx.strategies.operators import DropNodes
 from shrinkfx.testing import Answer, FakeOracle, chain, needs, whole
 
 START = whole(chain("x", *(f"n{i}" for i in range(20))))

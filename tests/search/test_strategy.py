@@ -18,7 +18,7 @@ from shrinkfx.search.strategy import (
     choose,
     collect_proposals,
 )
-from shrinkfx.strategies.drop_nodes import DropNodes
+from shrinkfx.strategies.operators import DropNodes
 from shrinkfx.testing import chain, check_strategy, whole
 
 CANDIDATE = whole(chain("x", "a", "b", "c"))

@@ -9,7 +9,7 @@ from support.listings import given, listing
 from support.small import drawn, reduced, shape, view
 
 from shrinkfx.program.listing.printed_program import PrintedProgram
-from shrinkfx.strategies.bisect_sizes import BisectSizes
+from shrinkfx.strategies.tensors import BisectSizes
 
 ADD = "add = aten.add.Tensor(x, y)\nreturn add"
 LARGE = listing(ADD, given("x", drawn(4096, 1000)), given("y", drawn(1000)))

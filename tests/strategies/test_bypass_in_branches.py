@@ -6,7 +6,7 @@ from shrinkfx.program.edits import Bypass
 from shrinkfx.program.view import View
 from shrinkfx.search.asker import Asker
 from shrinkfx.search.reducer import Reducer
-from shrinkfx.strategies.bypass_in_branches import BypassInBranches
+from shrinkfx.strategies.operators import BypassInBranches
 from shrinkfx.testing import (
     HALVES,
     FakeOracle,

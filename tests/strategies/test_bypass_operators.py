@@ -10,7 +10,7 @@ from shrinkfx.program.view import View
 from shrinkfx.search.asker import Asker
 from shrinkfx.search.reducer import Reducer
 from shrinkfx.search.strategy import choose
-from shrinkfx.strategies.bypass_operators import BypassOperators
+from shrinkfx.strategies.operators import BypassOperators
 from shrinkfx.testing import (
     HALVES,
     ROW,

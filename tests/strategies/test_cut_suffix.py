@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from shrinkfx.program.edits import Drop
 from shrinkfx.program.view import View
-from shrinkfx.strategies.cut_suffix import CutSuffix
+from shrinkfx.strategies.operators import CutSuffix
 from shrinkfx.testing import chain, check_strategy, whole
 
 NAMES = [f"n{i}" for i in range(64)]

@@ -12,7 +12,7 @@ from shrinkfx.errors import InvalidEdit
 from shrinkfx.program.listing.changes import Squeeze, apply_changes
 from shrinkfx.program.listing.printed_program import PrintedProgram
 from shrinkfx.program.listing.tensor_specs import Saved, TensorSpec
-from shrinkfx.strategies.drop_dims import DropDims
+from shrinkfx.strategies.tensors import DropDims
 
 ADD = "add = aten.add.Tensor(x, y)\nreturn add"
 

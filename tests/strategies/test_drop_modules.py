@@ -10,7 +10,7 @@ from shrinkfx.program.edits import Drop
 from shrinkfx.program.view import NO_SUSPECTS, View
 from shrinkfx.search.asker import Asker
 from shrinkfx.search.reducer import Reducer
-from shrinkfx.strategies.drop_modules import DropModules
+from shrinkfx.strategies.operators import DropModules
 from shrinkfx.testing import (
     FakeOracle,
     Nodes,

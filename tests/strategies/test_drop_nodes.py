@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from shrinkfx.program.edits import Drop
 from shrinkfx.program.view import View
-from shrinkfx.strategies.drop_nodes import DropNodes
+from shrinkfx.strategies.operators import DropNodes
 from shrinkfx.testing import Nodes, chain, operator, projection, skeleton, whole
 
 

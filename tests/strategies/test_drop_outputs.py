@@ -5,7 +5,7 @@ from __future__ import annotations
 from shrinkfx.program.apply import apply
 from shrinkfx.program.edits import Drop
 from shrinkfx.program.view import View
-from shrinkfx.strategies.drop_outputs import DropOutputs
+from shrinkfx.strategies.operators import DropOutputs
 from shrinkfx.testing import Nodes, chain, skeleton, whole
 
 

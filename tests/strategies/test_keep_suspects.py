@@ -9,7 +9,7 @@ from shrinkfx.program.edits import Drop
 from shrinkfx.program.view import View
 from shrinkfx.search.asker import Asker
 from shrinkfx.search.reducer import Reducer
-from shrinkfx.strategies.keep_suspects import KeepSuspects
+from shrinkfx.strategies.operators import KeepSuspects
 from shrinkfx.testing import FakeOracle, chain, needs, skeleton, whole
 
 NAMES = [f"n{i}" for i in range(40)]

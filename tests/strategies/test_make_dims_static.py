@@ -11,7 +11,7 @@ from shrinkfx.program.edits import Rewrite
 from shrinkfx.program.listing.changes import Declare, Fix, Refill, Resize
 from shrinkfx.program.listing.printed_program import Dim, PrintedProgram, Run
 from shrinkfx.program.listing.tensor_specs import Seeded
-from shrinkfx.strategies.make_dims_static import MakeDimsStatic
+from shrinkfx.strategies.tensors import MakeDimsStatic
 
 CAT = "cat = aten.cat.default([x, y], 1)\nreturn cat"
 

@@ -6,7 +6,7 @@ from shrinkfx.program.apply import apply
 from shrinkfx.program.edits import Drop, Merge
 from shrinkfx.program.skeleton import Role
 from shrinkfx.program.view import View
-from shrinkfx.strategies.merge_inputs import MergeInputs
+from shrinkfx.strategies.operators import MergeInputs
 from shrinkfx.testing import HALVES, Nodes, feed, operator, skeleton, whole
 
 

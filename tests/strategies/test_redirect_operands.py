@@ -15,7 +15,7 @@ from shrinkfx.program.listing.printed_program import (
 )
 from shrinkfx.program.skeleton import TensorType
 from shrinkfx.search.strategy import collect_proposals
-from shrinkfx.strategies.redirect_operands import RedirectOperands
+from shrinkfx.strategies.statements import RedirectOperands
 from shrinkfx.testing import Nodes, operator, skeleton, whole
 
 

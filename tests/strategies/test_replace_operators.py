@@ -6,7 +6,7 @@ from shrinkfx.program.apply import apply
 from shrinkfx.program.edits import Bypass, Replace
 from shrinkfx.program.skeleton import Role
 from shrinkfx.program.view import View
-from shrinkfx.strategies.replace_operators import ReplaceOperators
+from shrinkfx.strategies.operators import ReplaceOperators
 from shrinkfx.testing import (
     HALVES,
     Nodes,

@@ -9,7 +9,7 @@ from shrinkfx.program.edits import Rewrite
 from shrinkfx.program.listing.changes import apply_changes
 from shrinkfx.program.listing.printed_program import PrintedProgram
 from shrinkfx.search.strategy import collect_proposals
-from shrinkfx.strategies.shrink_branches import ShrinkBranches
+from shrinkfx.strategies.statements import ShrinkBranches
 
 HELD = (
     given("p", floats(dtype="bool")),

@@ -24,7 +24,7 @@ from shrinkfx.program.listing.changes import (
 )
 from shrinkfx.program.listing.printed_program import MAIN, Dim, PrintedProgram, Run
 from shrinkfx.program.listing.tensor_specs import Seeded
-from shrinkfx.strategies.shrink_sizes import ShrinkSizes
+from shrinkfx.strategies.tensors import ShrinkSizes
 
 RELU = "relu = aten.relu.default(x)\nreturn relu"
 ADD = "add = aten.add.Tensor(x, y)\nreturn add"

@@ -10,7 +10,7 @@ from shrinkfx.program.edits import Rewrite
 from shrinkfx.program.listing.changes import apply_changes
 from shrinkfx.program.listing.printed_program import PrintedProgram
 from shrinkfx.search.strategy import collect_proposals
-from shrinkfx.strategies.simplify_arguments import SimplifyArguments
+from shrinkfx.strategies.statements import SimplifyArguments
 
 
 def rewrites(start: PrintedProgram) -> list[Rewrite]:

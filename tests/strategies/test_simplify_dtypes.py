@@ -15,7 +15,7 @@ from shrinkfx.program.listing.tensor_specs import (
     Saved,
     TensorSpec,
 )
-from shrinkfx.strategies.simplify_dtypes import SimplifyDtypes
+from shrinkfx.strategies.tensors import SimplifyDtypes
 
 ADD = "add = aten.add.Tensor(x, y)\nreturn add"
 

@@ -10,7 +10,7 @@ from support.small import drawn, reduced, view
 from shrinkfx.program.edits import Rewrite
 from shrinkfx.program.listing.changes import Straighten
 from shrinkfx.program.listing.tensor_specs import Saved, TensorSpec
-from shrinkfx.strategies.simplify_layouts import SimplifyLayouts
+from shrinkfx.strategies.tensors import SimplifyLayouts
 
 ADD = "add = aten.add.Tensor(x, y)\nreturn add"
 TURNED = replace(drawn(4, 8), stride=(1, 4))

@@ -29,7 +29,7 @@ from shrinkfx.program.listing.tensor_specs import (
     number_complexity,
     simpler_numbers,
 )
-from shrinkfx.strategies.simplify_values import SimplifyValues
+from shrinkfx.strategies.tensors import SimplifyValues
 
 ADD = "add = aten.add.Tensor(x, y)\nreturn add"
 RELU = "relu = aten.relu.default(x)\nreturn relu"

@@ -17,7 +17,7 @@ from shrinkfx.program.listing.tensor_specs import (
     Saved,
     TensorSpec,
 )
-from shrinkfx.strategies.simplify_weights import SimplifyWeights
+from shrinkfx.strategies.tensors import SimplifyWeights
 
 MM = "mm = aten.mm.default(x, self.w)\nreturn mm"
 LINEAR = """

@@ -12,7 +12,7 @@ from shrinkfx.program.view import View
 from shrinkfx.search.asker import Asker
 from shrinkfx.search.reducer import Reducer
 from shrinkfx.search.strategy import choose
-from shrinkfx.strategies.specialize_dims import SpecializeDims
+from shrinkfx.strategies.operators import SpecializeDims
 from shrinkfx.testing import FakeOracle, feed, operator, skeleton, whole
 
 

@@ -36,10 +36,10 @@ def test_strategy_for_printed_programs_obeys_the_laws(
 
 
 @pytest.mark.parametrize("name", BUILT_IN)
-def test_strategy_name_equals_its_file_name(name: str) -> None:
+def test_strategy_name_is_its_class_name_in_snake_case(name: str) -> None:
     strategy: Strategy = BUILT_IN[name]()
-    assert strategy.name == name
-    assert type(strategy).__module__ == f"shrinkfx.strategies.{name}"
+    words = "".join(part.capitalize() for part in name.split("_"))
+    assert (strategy.name, type(strategy).__name__) == (name, words)
 
 
 @pytest.mark.parametrize("old", OLD_NAMES)

@@ -27,7 +27,7 @@ from shrinkfx.protocol.requests import Setup
 from shrinkfx.search.asker import Asker
 from shrinkfx.search.reducer import Reducer
 from shrinkfx.search.strategy import choose
-from shrinkfx.strategies.bypass_in_branches import BypassInBranches
+from shrinkfx.strategies.operators import BypassInBranches
 from shrinkfx.testing import PLANTED
 from shrinkfx.worker.checking.reference import count_unstable_outputs
 from shrinkfx.worker.eager.intermediates import (

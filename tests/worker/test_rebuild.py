@@ -25,9 +25,7 @@ from shrinkfx.program.edits import Bypass, Drop, Edit, Merge, Replace
 from shrinkfx.program.skeleton import Skeleton
 from shrinkfx.program.view import View
 from shrinkfx.protocol.requests import Setup
-from shrinkfx.strategies.bypass_operators import BypassOperators
-from shrinkfx.strategies.merge_inputs import MergeInputs
-from shrinkfx.strategies.replace_operators import ReplaceOperators
+from shrinkfx.strategies.operators import BypassOperators, MergeInputs, ReplaceOperators
 from shrinkfx.worker.eager.intermediates import (
     SEED,
     EagerValues,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -796,6 +797,25 @@ def returned_leaves(block: Block) -> list[Leaf]:
     """List the returned values of a block, if it returns a list."""
     leaves = block.statement(RETURN).leaves
     return [leaf for leaf in leaves if leaf.parent == leaves[0].number]
+
+
+def ancestors(block: Block, names: frozenset[str]) -> frozenset[str]:
+    """Collect values and all values that they are computed from."""
+    lines = {line.name: line for line in block.statements}
+    return names.union(*(upstream_of(name, lines) for name in names))
+
+
+def upstream_of(name: str, lines: Mapping[str, Statement]) -> Iterator[str]:
+    """Yield the values upstream of a value, the nearest first."""
+    waiting, seen = deque([name]), {name}
+    while waiting:
+        line = lines.get(waiting.popleft())
+        operands = [leaf.text for leaf in line.leaves] if line else []
+        for operand in operands:
+            if line and operand in line.reads and operand not in seen:
+                seen.add(operand)
+                waiting.append(operand)
+                yield operand
 
 
 def cut_before(listing: PrintedProgram, names: Collection[str]) -> PrintedProgram:

@@ -1,10 +1,10 @@
-"""Rewrites of statements: operands, redirects, loops and subgraphs."""
+"""Strategies for the statements of printed programs."""
 
 from __future__ import annotations
 
 import re
-from collections import deque
 from collections.abc import Collection, Container, Iterator, Mapping
+from itertools import permutations
 
 from shrinkfx.program.edits import Rewrite
 from shrinkfx.program.listing.changes import Change, DropArgument, DropResult, Write
@@ -12,14 +12,176 @@ from shrinkfx.program.listing.printed_program import (
     RETURN,
     Block,
     Call,
+    Kind,
+    Leaf,
     LeafKind,
     PrintedProgram,
     Statement,
     Types,
     all_calls,
+    ancestors,
     projections,
     returned_leaves,
+    upstream_of,
 )
+from shrinkfx.program.view import View
+
+# Simplify branches and loop bodies.
+#
+#     cond(c, (x -> exp -> mm), (x -> tanh))   becomes   cond(c, (x -> mm), (x))
+#
+# A ``cond`` or a loop counts as one operator, which stays or goes with everything
+# inside. This strategy drops its unused results and unused arguments, lets a branch
+# that is not taken return its arguments, and reduces a loop to one iteration.
+
+
+class ShrinkBranches:
+    """Propose the largest removals first: whole branches, then single statements.
+
+    No proposal makes a loop test a value that never changes, because the loop would not
+    end.
+    """
+
+    name = "shrink_branches"
+    combines = True
+    kind = Kind.INSIDES
+
+    def propose(self, view: View) -> Iterator[Rewrite]:
+        listing = view.listing
+        yield from drop_unread(listing)
+        yield from one_branch(listing)
+        inside = listing.blocks[:-1][::-1]
+        known = {b.name: types_in_block(listing, view.types, b) for b in inside}
+        tests = results_tested(listing)
+        for block in inside:
+            yield from return_arguments(
+                block, known[block.name], tests.get(block.name, ())
+            )
+        for block in inside:
+            for rewrite in propose_redirects(block, known[block.name]):
+                if not is_endless(rewrite, block, tests.get(block.name, ())):
+                    yield rewrite
+        yield from merge_arguments(listing, known)
+        yield from reduce_iterations(listing)
+
+
+# Let operators read other values of the same type, so that some values become unused.
+#
+#     y -> exp -> add <- exp <- y        becomes        y -> exp -> add, twice
+#
+# Two operators that compute the same become one, an operator is bypassed, or an input
+# or weight takes the place of another one. There are more equal types once sizes are
+# small.
+
+
+class RedirectOperands:
+    """Propose for each value, the last one first, which value to read in its place.
+
+    Then propose to omit an operand, from a list or where the operator accepts that, and
+    to return an operand of a returned value, whatever its type. The second of two
+    consecutive views may read the input of the first, which has another type. Proposals
+    that the search for operators has answered are omitted.
+    """
+
+    name = "redirect_operands"
+    combines = True
+    kind = Kind.OPERANDS
+
+    def propose(self, view: View) -> Iterator[Rewrite]:
+        main = view.listing.main
+        known = types_in_block(view.listing, view.types, main)
+        yield from propose_redirects(main, known, _bypassed(view))
+        spellings = [each.spelling for each in view.listing.given]
+        input_types = {name: known[name] for name in known if name in spellings}
+        yield from merge_equal_inputs(main, input_types, _merged_before(view))
+        yield from composed_views(main, known)
+        yield from remove_operands(main)
+        before = {name: view.operands(name) for name in view.operators}
+        yield from return_operands(main, known, before)
+
+
+def _bypassed(view: View) -> frozenset[tuple[str, str]]:
+    """Collect the bypasses that were queried before the program was printed."""
+    return frozenset(
+        (name, operand)
+        for name in view.operators
+        for operand in view.operands(name)
+        if view.same_value_type(name, operand)
+    )
+
+
+def _merged_before(view: View) -> frozenset[tuple[str, str]]:
+    """Collect pairs of inputs whose merge was queried: they had one type before."""
+    types = {name: view.skeleton.node(name).value for name in view.inputs}
+    pairs = permutations(types, 2)
+    return frozenset((one, two) for one, two in pairs if types[one] == types[two])
+
+
+# Simplify the arguments of operators.
+#
+#     max_pool2d(x, [3, 3], [2, 2], [0, 0], [1, 1], True)    becomes
+#     max_pool2d(x, [1, 1])
+#
+# Arguments with a default are omitted; numbers become 1 or 0, and lists become empty or
+# lists of these. A reader asks for each 37 why it is not 1.
+
+
+_DTYPE = re.compile(r"torch\.(bool|(b?float|u?int|complex)\d+\w*)")
+
+
+class SimplifyArguments:
+    """Propose the simplest text that fits for each argument, the last argument first.
+
+    It leaves alone values that a loop's condition depends on, because the loop may
+    never end, and the arguments of branches and bodies.
+    """
+
+    name = "simplify_arguments"
+    combines = True
+    kind = Kind.ARGUMENTS
+
+    def propose(self, view: View) -> Iterator[Rewrite]:
+        calls = {(c.caller, c.statement.name) for c in all_calls(view.listing)}
+        excluded = loop_control_statements(view.listing) | calls
+        for block in reversed(view.listing.blocks):
+            for line in reversed(block.statements):
+                if line.is_operator and (block.name, line.name) not in excluded:
+                    yield from _simpler_arguments(block, line)
+
+
+def _simpler_arguments(block: Block, line: Statement) -> Iterator[Rewrite]:
+    for leaf in reversed(line.leaves):
+        texts = _texts(leaf, line)
+        changes = tuple(Write(block.name, line.name, leaf.number, t) for t in texts)
+        if changes:
+            yield Rewrite(changes, partly=True)
+
+
+def _texts(leaf: Leaf, line: Statement) -> list[str]:
+    """List the possible texts of an argument, the simplest first."""
+    parts = [part for part in line.leaves if part.parent == leaf.number]
+    texts = [""] if leaf.parent is None else []
+    match leaf.kind:
+        case LeafKind.LIST if all(part.kind is LeafKind.NUMBER for part in parts):
+            return [*texts, "[]"] if parts else texts
+        case LeafKind.WORD:
+            return [*texts, "torch.float32"] if _is_dtype(leaf) else texts
+        case LeafKind.NUMBER:
+            return [*texts, "1", "0"] if _is_number(leaf) else texts
+    return []
+
+
+def _is_number(leaf: Leaf) -> bool:
+    """Tell whether an argument is a number other than 0 and 1."""
+    plain = {"0", "1", "None", "True", "False"}
+    return leaf.text not in plain and leaf.text[:1] not in "'\""
+
+
+def _is_dtype(leaf: Leaf) -> bool:
+    return leaf.text != "torch.float32" and _DTYPE.fullmatch(leaf.text) is not None
+
+
+# Rewrites of statements: operands, redirects, loops and subgraphs.
 
 
 def merge_equal_inputs(
@@ -160,7 +322,7 @@ def find_replacements(block: Block, known: Likes, name: str) -> list[str]:
     before = [other for other in known if other not in lines or other in earlier]
     like = known.get(name)
     fitting = [other for other in before if like and known[other] == like]
-    upstream = [other for other in _upstream(name, lines) if other in fitting]
+    upstream = [other for other in upstream_of(name, lines) if other in fitting]
     operands = [other for other in upstream if other in lines[name].reads]
     return [*equal[:1], *(operands or [*upstream, *fitting][:1])]
 
@@ -209,12 +371,6 @@ def propose_redirects(
     yield from (Rewrite(w) for _, w in sorted(ranked, key=lambda pair: pair[0]) if w)
 
 
-def ancestors(block: Block, names: frozenset[str]) -> frozenset[str]:
-    """Collect values and all values that they are computed from."""
-    lines = {line.name: line for line in block.statements}
-    return names.union(*(_upstream(name, lines) for name in names))
-
-
 def _index(block: Block, name: str) -> int:
     """Return the index of a value's statement; for a projection, of its operator."""
     places = {line.name: place for place, line in enumerate(block.statements)}
@@ -222,19 +378,6 @@ def _index(block: Block, name: str) -> int:
         if name in (result.name for result in projections(block, line.name).values()):
             return places[line.name]
     return places[name]
-
-
-def _upstream(name: str, lines: Mapping[str, Statement]) -> Iterator[str]:
-    """Yield the values upstream of a value, the nearest first."""
-    waiting, seen = deque([name]), {name}
-    while waiting:
-        line = lines.get(waiting.popleft())
-        operands = [leaf.text for leaf in line.leaves] if line else []
-        for operand in operands:
-            if line and operand in line.reads and operand not in seen:
-                seen.add(operand)
-                waiting.append(operand)
-                yield operand
 
 
 def while_loops(listing: PrintedProgram) -> Iterator[tuple[Call, Block, Block]]:

@@ -1,0 +1,406 @@
+"""Strategies for the inputs and weights of printed programs."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+from shrinkfx.program.edits import Rewrite
+from shrinkfx.program.listing.changes import (
+    Cast,
+    Change,
+    Convert,
+    Declare,
+    Refill,
+    Squeeze,
+    Straighten,
+    Write,
+    needless,
+)
+from shrinkfx.program.listing.parts import yield_parts
+from shrinkfx.program.listing.printed_program import (
+    InputOrWeight,
+    Kind,
+    PrintedProgram,
+    Run,
+)
+from shrinkfx.program.listing.sizes import (
+    SizeGroup,
+    bisected_sizes,
+    list_size_groups,
+    lower_to_goals,
+    make_dims_static,
+    move_just_outside,
+    names_in,
+    narrow_to_used_sizes,
+    smaller_size_pairs,
+    smaller_sizes,
+    use_failing_values,
+)
+from shrinkfx.program.listing.tensor_specs import (
+    Constant,
+    Counted,
+    Initializer,
+    Opaque,
+    Saved,
+    Seeded,
+    TensorSpec,
+    list_simpler_formulas,
+    yield_simpler_elements,
+)
+from shrinkfx.program.view import View
+
+# Reduce the sizes of large inputs together, by bisection.
+#
+#     x = torch.randn((4096, 1000))       becomes       x = torch.randn((256, 264))
+#
+# Checks of programs with large inputs are slow, so this strategy runs before the others
+# for printed programs. Each size keeps its remainder modulo the width of a tile,
+# because many failures depend on it. Programs with at most 1 MiB of inputs and weights
+# are left to shrink_sizes.
+
+
+class BisectSizes:
+    """Propose all sizes at their minimum, then powers of two, the smallest first."""
+
+    name = "bisect_sizes"
+    kind = Kind.SIZES
+    combines = False
+
+    def propose(self, view: View) -> Iterator[Rewrite]:
+        if view.listing.nbytes <= _LARGE:
+            return
+        sizes = list_size_groups(view.listing, view.types)
+        free = [group for group in sizes if group.run is not Run.FAILING]
+        for goals in [dict.fromkeys(free, 1), *bisected_sizes(free)]:
+            yield from lower_to_goals(view.listing, view.types, goals)
+
+
+_LARGE = 1 << 20
+"""The bytes of inputs and weights above which this strategy runs."""
+
+
+# Make dynamic dims static, or give them a simpler range.
+#
+#     x: (n, 8), n from 2 to 4096      becomes      x: (33, 8)
+#                                      or           x: (n, 8), any n
+#
+# A static program has the sizes at which the dynamic one fails, and one set of inputs.
+
+
+class MakeDimsStatic:
+    """Propose a static program, then each dim static, then no range or a small one.
+
+    A size that fails outside of its range stays outside, just beyond the limit.
+    """
+
+    name = "make_dims_static"
+    kind = Kind.SIZES
+    combines = False
+    """There are few proposals; and of two dims that matter together, one may become
+    static."""
+
+    def propose(self, view: View) -> Iterator[Rewrite]:
+        listing = view.listing
+        opened = [tensor for tensor in listing.inputs if tensor.open_dims]
+        if not opened:
+            return
+        fills = [f for tensor in listing.inputs for f in use_failing_values(tensor)]
+        yield Rewrite((*make_dims_static(opened, ""), *fills))
+        for name in names_in(opened):
+            yield Rewrite((*make_dims_static(opened, name),))
+        plain = [Declare(dim.name, 0, None) for dim in listing.dims]
+        if any(dim.low or dim.high is not None for dim in listing.dims):
+            yield Rewrite((*plain,))
+        for dim, change in zip(listing.dims, plain, strict=True):
+            yield Rewrite((change,))
+            yield from move_just_outside(listing, dim)
+            yield from narrow_to_used_sizes(listing, dim)
+
+
+# Turn weights into inputs with simple values: gigabytes become a few lines.
+#
+#     self.w = Parameter(data["w"])        becomes    w = torch.ones((4, 4))
+#     add(self.w, self.v)                  becomes    add(self.w, self.w)
+#
+# An input takes one line less than a weight. A tensor that must be a weight may still
+# be a constant, or the same as another weight.
+
+
+class SimplifyWeights:
+    """Propose inputs with simple values for weights, then simple weights, then less."""
+
+    name = "simplify_weights"
+    kind = Kind.WEIGHTS
+    combines = False
+    """The initializers of a weight, and the weights that could replace it, are
+    alternatives."""
+
+    def propose(self, view: View) -> Iterator[Rewrite]:
+        listing = view.listing
+        tensors = {w.name: w.recipe() for w in listing.weights if _is_tensor(w)}
+        fills = {
+            name: list_simpler_formulas(recipe) for name, recipe in tensors.items()
+        }
+        first = {n: [Refill(n, fill) for fill in fills[n][:1]] for n in tensors}
+        to_input = {name: [Convert(name, "input")] for name in tensors}
+        rest = [name for name in tensors if fills[name]]
+        for names, edits in (([*tensors], (to_input, first)), (rest, (first,))):
+            if names:
+                yield _joined(names, *edits)
+        for part in yield_parts([*tensors]):
+            yield _joined(part, to_input, first)
+        for part in yield_parts(rest):
+            yield _joined(part, first)
+        for other, name in pairwise(tensors):
+            if _are_alike(tensors[other], tensors[name]):
+                yield Rewrite((*_read_other(listing, name, other),))
+        for name in rest:
+            yield _joined([name], to_input)
+            for fill in [*fills[name][1:], *yield_simpler_elements(tensors[name])]:
+                yield Rewrite((Refill(name, fill),))
+
+
+def _joined(names: Iterable[str], *changes: Mapping[str, Sequence[Change]]) -> Rewrite:
+    """Join the changes of some weights into one rewrite."""
+    return Rewrite(tuple(c for name in names for by in changes for c in by[name]))
+
+
+def _is_tensor(weight: InputOrWeight) -> bool:
+    return not isinstance(weight.recipe().fill, Opaque)
+
+
+def _are_alike(one: TensorSpec, other: TensorSpec) -> bool:
+    """Tell whether an operator that accepts one weight would accept the other."""
+    return replace(one, fill=other.fill) == other
+
+
+def _read_other(listing: PrintedProgram, name: str, other: str) -> Iterator[Write]:
+    """Yield changes that make each reader of a weight read another one."""
+    for line in listing.main.statements:
+        for leaf in line.leaves:
+            if leaf.text == listing.find(name).spelling:
+                spelling = listing.find(other).spelling
+                yield Write(listing.main.name, line.name, leaf.number, spelling)
+
+
+# Fill inputs with simple values.
+#
+#     x = data["x"]                        becomes  x = torch.ones((4, 8))
+#     x = torch.randn((4,))                becomes  x = torch.arange(4, ...)
+#     x = torch.tensor([2., 7., nan, 3.])  becomes  x = torch.tensor([nan, 0., 0., 0.])
+#
+# Few failures depend on values, and those that do depend on few elements. A tensor that
+# a formula can make needs no file.
+
+
+class SimplifyValues:
+    """Propose a simple initializer for all inputs, for parts, for each; then elements.
+
+    The first proposals set all runs of a program alike, the last ones a single run.
+    """
+
+    name = "simplify_values"
+    kind = Kind.VALUES
+    combines = False
+    """A tensor has one initializer, and the elements that can still change depend on
+    it."""
+
+    def propose(self, view: View) -> Iterator[Rewrite]:
+        fills = {
+            tensor.name: list_simpler_formulas(_least_plain(tensor))
+            for tensor in view.listing.inputs
+        }
+        fills = {name: simpler for name, simpler in fills.items() if simpler}
+        names = [*fills]
+        for part in yield_parts(names):
+            yield _filled(part, fills, 0)
+        for nth in range(1, max(map(len, fills.values()), default=0)):
+            yield _filled(names, fills, nth)
+        for name in names:
+            for nth in range(1, len(fills[name])):
+                yield _filled([name], fills, nth)
+        for tensor in view.listing.inputs:
+            for run, recipe in tensor.recipes:
+                for fill in [
+                    *list_simpler_formulas(recipe)[:1],
+                    *yield_simpler_elements(recipe),
+                ]:
+                    yield Rewrite((Refill(tensor.name, fill, run),))
+
+
+def _least_plain(tensor: InputOrWeight) -> TensorSpec:
+    return max((recipe for _, recipe in tensor.recipes), key=lambda r: r.complexity)
+
+
+def _filled(
+    names: Sequence[str], fills: Mapping[str, Sequence[Initializer]], nth: int
+) -> Rewrite:
+    """Give each input its nth initializer, or its last one if it has fewer."""
+    chosen = ((name, fills[name][: nth + 1][-1]) for name in names)
+    return Rewrite(tuple(Refill(name, fill) for name, fill in chosen))
+
+
+# Compute in the usual dtypes.
+#
+#     x = torch.ones((4,), dtype=torch.bfloat16)     becomes     x = torch.ones((4,))
+#     i = torch.zeros((4,), dtype=torch.int8)        becomes     int64
+#
+# All tensors of one dtype are cast at once, in statements too, because few operators
+# mix dtypes.
+
+
+class SimplifyDtypes:
+    """Propose to cast all tensors of one dtype, then each tensor alone."""
+
+    name = "simplify_dtypes"
+    kind = Kind.DTYPES
+    combines = True
+
+    def propose(self, view: View) -> Iterator[Rewrite]:
+        by_dtype: dict[str, list[str]] = defaultdict(list)
+        for each in view.listing.given:
+            dtype = each.recipe().dtype
+            if _usual(dtype) != dtype and _is_formula(each):
+                by_dtype[dtype].append(each.name)
+        for dtype, names in by_dtype.items():
+            casts = [Cast(name, _usual(dtype)) for name in names]
+            yield Rewrite((*casts, *_words(view.listing, dtype)))
+        for dtype, names in by_dtype.items():
+            for name in names:
+                yield Rewrite((Cast(name, _usual(dtype)),))
+
+
+def _usual(dtype: str) -> str:
+    """Return the usual dtype of a dtype's kind of number."""
+    if dtype.startswith(("float", "bfloat", "complex")):
+        return "float32"
+    return "int64" if "int" in dtype else dtype
+
+
+def _is_formula(tensor: InputOrWeight) -> bool:
+    """Tell whether the dtype sets the elements: not if they are written out."""
+    return all(
+        isinstance(recipe.fill, (Counted, Seeded))
+        or (
+            isinstance(recipe.fill, Constant)
+            and not isinstance(recipe.fill.value, complex)
+        )
+        for _, recipe in tensor.recipes
+    )
+
+
+def _words(listing: PrintedProgram, dtype: str) -> Iterator[Write]:
+    """Yield changes that write the usual dtype wherever a statement names this one."""
+    for block in listing.blocks:
+        for line in block.statements:
+            for leaf in line.leaves:
+                if leaf.text == f"torch.{dtype}":
+                    usual = f"torch.{_usual(dtype)}"
+                    yield Write(block.name, line.name, leaf.number, usual)
+
+
+# Make inputs and weights contiguous.
+#
+# torch.ones(32).as_strided((4, 4), (8, 1))     becomes     torch.ones((4, 4))
+# torch.ones(32).as_strided((4, 4), (1, 8))     or
+# torch.ones(16).as_strided((4, 4), (1, 4))
+
+
+class SimplifyLayouts:
+    """Propose to make each tensor contiguous; a tensor in a file keeps its layout."""
+
+    name = "simplify_layouts"
+    kind = Kind.LAYOUTS
+    combines = True
+
+    def propose(self, view: View) -> Iterator[Rewrite]:
+        for tensor in view.listing.given:
+            strided = [r for _, r in tensor.recipes if r.stride is not None]
+            if strided and not any(isinstance(r.fill, Saved) for r in strided):
+                yield Rewrite((Straighten(tensor.name),))
+                packed = {r.contiguous(in_order=True).stride for r in strided}
+                if None not in packed and packed != {r.stride for r in strided}:
+                    yield Rewrite((Straighten(tensor.name, in_order=True),))
+
+
+# Reduce sizes, everywhere at once.
+#
+#     x = torch.randn((2, 40))            x = torch.randn((1, 17))
+#     w = torch.randn((40, 40))           w = torch.randn((17, 17))
+#     view(x, [40, 2])        becomes     view(x, [17, 1])
+#
+# Equal numbers change together as long as that works; then those in statements, as in
+# arange(975), without inputs and weights; then each one alone. The fitter adapts
+# numbers in statements that follow from a size, such as a product.
+#
+# If no proposal is accepted, each remaining size was queried at its minimum and reduced
+# by one: together with all equal sizes, and alone unless a dim is declared for it.
+
+
+class ShrinkSizes:
+    """Propose all sizes at their minimum, then parts, single ones, less; then pairs.
+
+    Equal numbers in statements follow. The size at which a dynamic program fails
+    changes only in proposals for that size.
+    """
+
+    name = "shrink_sizes"
+    kind = Kind.SIZES
+    combines = False
+    """The fitter tested each proposal with everything else unchanged."""
+
+    def propose(self, view: View) -> Iterator[Rewrite]:
+        sizes = list_size_groups(view.listing, view.types)
+        free = [group for group in sizes if group.run is not Run.FAILING]
+        for rewrite in lower_to_goals(view.listing, view.types, dict.fromkeys(free, 1)):
+            yield replace(rewrite, partly=True)
+        for part in yield_parts(free):
+            yield from lower_to_goals(view.listing, view.types, dict.fromkeys(part, 1))
+        yield from lower_to_goals(view.listing, view.types, dict.fromkeys(free, 2))
+        for group in sizes:
+            yield from _alone(group, group.least)
+        for group in sizes:
+            for size in smaller_sizes(group.size, group.least):
+                yield from lower_to_goals(view.listing, view.types, {group: size})
+        for group in sizes:
+            yield from _alone(group, group.size - 1)
+        for pair in smaller_size_pairs([group for group in sizes if group.places]):
+            yield from lower_to_goals(view.listing, view.types, pair)
+
+
+def _alone(group: SizeGroup, size: int) -> Iterator[Rewrite]:
+    """Propose a size for each undeclared dim of a group, with the others unchanged."""
+    yield from (Rewrite((change,)) for change in group.resize_undeclared(size))
+
+
+# Remove dims of size 1.
+#
+#     x = torch.ones((1, 1, 17))           x = torch.ones((17,))
+#     flip(x, [2])              becomes    flip(x, [0])
+#
+# A reader asks for each dim why it is there. The fitter adapts statements that name
+# dims.
+
+
+class DropDims:
+    """Propose to remove all dims that can go together, then parts, then single dims.
+
+    Of adjacent dims of size 1, only the first is proposed, because all give the same
+    result.
+    """
+
+    name = "drop_dims"
+    kind = Kind.SIZES
+    combines = False
+    """After one dim is removed, the others have other positions."""
+
+    def propose(self, view: View) -> Iterator[Rewrite]:
+        dims = [Squeeze(name, dim) for name, dim in needless(view.listing)]
+        if dims:
+            yield Rewrite(tuple(dims), partly=True)
+        first = [d for d in dims if Squeeze(d.name, d.dim - 1) not in dims]
+        for part in yield_parts(first):
+            yield Rewrite(tuple(part))
