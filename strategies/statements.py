@@ -19,10 +19,8 @@ from shrinkfx.program.listing.printed_program import (
     Statement,
     Types,
     all_calls,
-    ancestors,
     projections,
     returned_leaves,
-    upstream_of,
 )
 from shrinkfx.program.view import View
 
@@ -322,7 +320,7 @@ def find_replacements(block: Block, known: Likes, name: str) -> list[str]:
     before = [other for other in known if other not in lines or other in earlier]
     like = known.get(name)
     fitting = [other for other in before if like and known[other] == like]
-    upstream = [other for other in upstream_of(name, lines) if other in fitting]
+    upstream = [other for other in block.upstream_of(name) if other in fitting]
     operands = [other for other in upstream if other in lines[name].reads]
     return [*equal[:1], *(operands or [*upstream, *fitting][:1])]
 
@@ -413,7 +411,7 @@ def loop_control_statements(listing: PrintedProgram) -> frozenset[tuple[str, str
     for _, test, body in while_loops(listing):
         results = returned_leaves(body)
         names = {results[n].text for n in tested_arguments(test) if n < len(results)}
-        statements |= {(body.name, name) for name in ancestors(body, frozenset(names))}
+        statements |= {(body.name, name) for name in body.ancestors(names)}
     return frozenset(statements)
 
 

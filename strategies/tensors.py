@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import pairwise
+from itertools import combinations, pairwise
 
 from shrinkfx.program.edits import Rewrite
 from shrinkfx.program.listing.changes import (
@@ -13,14 +14,16 @@ from shrinkfx.program.listing.changes import (
     Change,
     Convert,
     Declare,
+    Fix,
     Refill,
+    Resize,
     Squeeze,
     Straighten,
     Write,
     needless,
 )
-from shrinkfx.program.listing.parts import yield_parts
 from shrinkfx.program.listing.printed_program import (
+    Dim,
     InputOrWeight,
     Kind,
     PrintedProgram,
@@ -28,16 +31,9 @@ from shrinkfx.program.listing.printed_program import (
 )
 from shrinkfx.program.listing.sizes import (
     SizeGroup,
-    bisected_sizes,
     list_size_groups,
     lower_to_goals,
-    make_dims_static,
-    move_just_outside,
-    names_in,
-    narrow_to_used_sizes,
-    smaller_size_pairs,
-    smaller_sizes,
-    use_failing_values,
+    sizes_in,
 )
 from shrinkfx.program.listing.tensor_specs import (
     Constant,
@@ -48,6 +44,7 @@ from shrinkfx.program.listing.tensor_specs import (
     Seeded,
     TensorSpec,
     list_simpler_formulas,
+    yield_parts,
     yield_simpler_elements,
 )
 from shrinkfx.program.view import View
@@ -80,6 +77,28 @@ class BisectSizes:
 
 _LARGE = 1 << 20
 """The bytes of inputs and weights above which this strategy runs."""
+
+
+def bisected_sizes(sizes: Sequence[SizeGroup]) -> Iterator[Mapping[SizeGroup, int]]:
+    """Yield smaller sizes for all large groups, the smallest sizes first.
+
+    This is a bisection of the largest size by powers of two: after an accepted
+    proposal, the next call starts below the accepted size. Each size keeps its
+    remainder modulo the width of a tile.
+    """
+    largest = max((group.size for group in sizes), default=0)
+    low, high = _TILE.bit_length() - 1, largest.bit_length() - 1
+    while low < high:
+        middle = (low + high) // 2
+        bounds = {group: (1 << middle) + group.size % _TILE for group in sizes}
+        goals = {group: size for group, size in bounds.items() if size < group.size}
+        if goals:
+            yield goals
+        low = middle + 1
+
+
+_TILE = 16
+"""Elements of the widest vector, and rows and columns of a tile (torch 2.15)."""
 
 
 # Make dynamic dims static, or give them a simpler range.
@@ -118,6 +137,93 @@ class MakeDimsStatic:
             yield Rewrite((change,))
             yield from move_just_outside(listing, dim)
             yield from narrow_to_used_sizes(listing, dim)
+
+
+_LEAST, _MOST = 2, 3
+"""Minimum and maximum of the smallest range that a dim can be declared with."""
+
+
+def names_in(opened: Iterable[InputOrWeight]) -> list[str]:
+    """List the names in the declarations of dims."""
+    declarations = (how for tensor in opened for _, how in tensor.open_dims)
+    return [
+        *dict.fromkeys(word for how in declarations for word in _list_dim_names(how))
+    ]
+
+
+def _list_dim_names(how: str) -> list[str]:
+    return re.findall(r"[A-Za-z_][\w.]*", how.partition("(")[0])
+
+
+def make_dims_static(opened: Iterable[InputOrWeight], name: str) -> Iterator[Change]:
+    """Yield the changes that make all dims with ``name`` in their declarations static.
+
+    An empty name means all dims.
+    """
+    for tensor in opened:
+        failing = tensor.recipe(Run.FAILING).shape
+        for dim, how in tensor.open_dims:
+            if not name or name in _list_dim_names(how):
+                yield Fix(tensor.name, dim)
+                for run, recipe in tensor.recipes:
+                    if recipe.shape[dim] != failing[dim]:
+                        yield Resize(tensor.name, dim, failing[dim], run)
+
+
+def use_failing_values(tensor: InputOrWeight) -> Iterator[Change]:
+    """Yield the change that gives an input its failing values in all runs."""
+    if len(tensor.recipes) > 1:
+        yield Refill(tensor.name, tensor.recipe(Run.FAILING).fill)
+
+
+def narrow_to_used_sizes(listing: PrintedProgram, dim: Dim) -> Iterator[Rewrite]:
+    """Propose ranges that end at the sizes in use; sizes outside stay outside."""
+    sizes = [each.size for each in _sizes(listing, dim)]
+    used = {size for size in sizes if dim.holds(size)}
+    if used and max(used) > max(dim.low, _LEAST):
+        yield Rewrite((Declare(dim.name, dim.low, max(used)),))
+    if len(used) > 1:
+        yield Rewrite((Declare(dim.name, min(used), max(used)),))
+
+
+def move_just_outside(listing: PrintedProgram, dim: Dim) -> Iterator[Rewrite]:
+    """Propose the smallest size that is outside a dim's range, if the failing size is.
+
+    First with the smallest possible range and all other sizes in it; then with a range
+    that covers the sizes in use.
+    """
+    in_use = list(_sizes(listing, dim))
+    inside = [sizes for sizes in in_use if dim.holds(sizes.size)]
+    used = {sizes.size for sizes in inside} or {dim.low}
+    for fails in in_use:
+        if dim.high is not None and fails.size > dim.high:
+            least, most = (0, _MOST), (dim.low, max(_MOST, *used))
+            yield _outside(fails, dim, least, inside, _LEAST)
+            yield _outside(fails, dim, most)
+        elif fails.size < dim.low:
+            yield _outside(fails, dim, (_MOST, None), inside, _MOST)
+            yield _outside(fails, dim, (min(used), dim.high))
+
+
+def _outside(
+    fails: SizeGroup,
+    dim: Dim,
+    ends: tuple[int, int | None],
+    others: Iterable[SizeGroup] = (),
+    size: int = 0,
+) -> Rewrite:
+    """Declare a range, put the failing size right outside, and move others inside."""
+    low, high = ends
+    above = high is not None and fails.size > high
+    beyond = high + 1 if above and high is not None else low - 1
+    moved = (change for each in others for change in each.resized(size))
+    return Rewrite((Declare(dim.name, low, high), *fails.resized(beyond), *moved))
+
+
+def _sizes(listing: PrintedProgram, dim: Dim) -> Iterator[SizeGroup]:
+    """Yield the sizes that a dim has in each run."""
+    for run in Run:
+        yield from (each for each in sizes_in(listing, run) if each.dim == dim.name)
 
 
 # Turn weights into inputs with simple values: gigabytes become a few lines.
@@ -374,6 +480,51 @@ class ShrinkSizes:
 def _alone(group: SizeGroup, size: int) -> Iterator[Rewrite]:
     """Propose a size for each undeclared dim of a group, with the others unchanged."""
     yield from (Rewrite((change,)) for change in group.resize_undeclared(size))
+
+
+def smaller_sizes(size: int, least: int = 1) -> Iterator[int]:
+    """Yield smaller sizes in the order of trying; most failures need 1, or any size.
+
+    Code that works in blocks fails just above a block or at whole blocks. So 17 comes
+    early, and so does the block of which the size is a multiple. Then come sizes closer
+    and closer to the present one. They are the same for all sizes in the neighborhood,
+    so that queries of an earlier search down to 1 are not repeated. They come first for
+    a large size: if 1 and 17 do not fail, the failure probably depends on a threshold.
+    """
+    near = [((size - 2) >> k << k) + 1 for k in range(size.bit_length(), 0, -1)]
+    if {size, size - 1} & {*_BLOCKS}:
+        near = [size // 2 + 1]
+    divisor = size & -size
+    block = divisor if divisor < size else size // 2
+    above = [each + 1 for each in _BLOCKS]
+    blocks = [block] * (block > 3)
+    few = [2, 3, 17, 33, 9, 5, *blocks, *above]
+    large = size > _MANY
+    order = [1, 17, *blocks, *near, *few] if large else [1, *few, *near]
+    order.append(size - 1)
+    yield from (each for each in dict.fromkeys(order) if least <= each < size)
+
+
+_MANY = 64
+"""Above this size, bisection comes before the small sizes."""
+
+_BLOCKS = tuple(1 << k for k in range(1, 32))
+
+
+def smaller_size_pairs(sizes: Sequence[SizeGroup]) -> Iterator[Mapping[SizeGroup, int]]:
+    """Yield smaller sizes for two related groups, with equal difference or equal ratio.
+
+    Args:
+        sizes: the groups, the largest first.
+    """
+    for one, other in combinations(sizes, 2):
+        if one.run is not other.run or one.size == other.size:
+            continue
+        least = max(one.least, other.least)
+        for size in (least, least + 1):
+            yield {one: size + one.size - other.size, other: size}
+            if one.size % other.size == 0:
+                yield {one: size * (one.size // other.size), other: size}
 
 
 # Remove dims of size 1.

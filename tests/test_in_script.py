@@ -9,7 +9,7 @@ import pytest
 from shrinkfx.errors import FailsDifferently, NotReproducible
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.options.options import FailedStep, ScriptFailure
-from shrinkfx.protocol.record import read_value
+from shrinkfx.program.record import read_value
 
 WRONG = Signature(Kind.MISMATCH, Stage.COMPARE, "values", "output 0 differs")
 NOT_COMPILED = Signature(Kind.COMPILE_ERROR, Stage.COMPILE, "KeyError", "KeyError: a")

@@ -18,7 +18,6 @@ from shrinkfx.failure.verdict import Outcome
 from shrinkfx.findings.decisions import Setting
 from shrinkfx.findings.operators import Operator
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.program.listing.printed_program import ancestors
 from shrinkfx.program.skeleton import reached
 from shrinkfx.protocol.answers import Ending, Settings
 from shrinkfx.protocol.choices import Build, CandidateForm, InductorOptions
@@ -160,9 +159,7 @@ def find_dependencies(candidate: Candidate, names: Collection[str]) -> frozenset
     if candidate.listing is not None:
         main = candidate.listing.main
         if {line.name for line in main.statements}.issuperset(names):
-            dependencies = [
-                ancestors(main, frozenset({name})) - {name} for name in names
-            ]
+            dependencies = [main.ancestors([name]) - {name} for name in names]
             return candidate.keep.intersection(frozenset[str]().union(*dependencies))
     remaining = [name for name in names if name in candidate.keep]
     makers = {maker for name in remaining for maker in candidate.producers(name)}

@@ -31,6 +31,7 @@ from shrinkfx.errors import FailsDifferently, Flag, MessagePart, MessageText, Us
 from shrinkfx.failure.signature import UNTIL, Signature, Stage
 from shrinkfx.failure.signature import Kind as FailureKind
 from shrinkfx.program.listing.printed_program import Kind
+from shrinkfx.program.record import read_value
 from shrinkfx.protocol.choices import (
     ARCHS,
     SANITIZERS,
@@ -48,7 +49,7 @@ from shrinkfx.protocol.flags import (
     option,
     require_above_zero,
 )
-from shrinkfx.protocol.record import Message, read_value
+from shrinkfx.protocol.record import Message
 from shrinkfx.protocol.requests import CheckOptions, ComparisonOptions
 
 GUARD_PAGES = ("auto", "on", "off")

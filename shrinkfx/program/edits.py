@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Self
 
-from shrinkfx.program.listing.changes import (
-    Change,
-    change_from_json,
-    change_to_json,
-    place_of,
-)
+from shrinkfx.program.listing.changes import Change
+from shrinkfx.program.record import Record
 
 
 @dataclass(frozen=True)
@@ -74,7 +68,7 @@ class Specialise:
 
 
 @dataclass(frozen=True)
-class Rewrite:
+class Rewrite(Record):
     """Change parts of a printed program, all of them or none.
 
     Attributes:
@@ -86,14 +80,6 @@ class Rewrite:
 
     changes: tuple[Change, ...]
     partly: bool = False
-
-    def to_json(self) -> dict[str, Any]:
-        changes = [change_to_json(change) for change in self.changes]
-        return {"changes": changes, "partly": self.partly}
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Self:
-        return cls(tuple(map(change_from_json, data["changes"])), data["partly"])
 
 
 Edit = Drop | Bypass | Replace | Merge | Specialise | Rewrite
@@ -109,4 +95,4 @@ def names_of(edit: Edit) -> frozenset[str]:
         case Specialise(size):
             return frozenset({size})
         case Rewrite(changes):
-            return frozenset(" ".join(map(str, place_of(c))) for c in changes)
+            return frozenset(" ".join(map(str, c.place)) for c in changes)

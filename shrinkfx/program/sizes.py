@@ -5,10 +5,11 @@ from __future__ import annotations
 import ast
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from types import CodeType
-from typing import Any, Self
+
+from shrinkfx.program.record import Record
 
 Sizes = tuple[int, ...]
 """A number for each symbol of a ``Space``, in its order."""
@@ -18,7 +19,7 @@ UNBOUNDED = 4096
 
 
 @dataclass(frozen=True)
-class Symbol:
+class Symbol(Record):
     """A dynamic size of a program.
 
     Attributes:
@@ -33,7 +34,7 @@ class Symbol:
 
 
 @dataclass(frozen=True)
-class Place:
+class Place(Record):
     """A place of a size: a dim of an input, or an input that is a number.
 
     Attributes:
@@ -52,7 +53,7 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Space:
+class Space(Record):
     """All sizes at which a program may run.
 
     Attributes:
@@ -117,18 +118,6 @@ class Space:
         texts = [f"{name}={size}" for name, size in named.items()]
         texts += [f"{size}={_value(_compiled(size), named)}" for size in derived]
         return ", ".join(texts)
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Self:
-        return cls(
-            symbols=tuple(Symbol(**symbol) for symbol in data["symbols"]),
-            places=tuple(Place(**place) for place in data["places"]),
-            conditions=tuple(data["conditions"]),
-            tensors=tuple(data["tensors"]),
-        )
 
 
 _LISTED = 1 << 20

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any, Self
+from dataclasses import dataclass, field
+
+from shrinkfx.program.record import Record
 
 ONLY_ON = "Only on:"
 """The marker in the header of a repro that still contains its author's paths."""
@@ -24,7 +25,7 @@ def is_path(preload: str) -> bool:
 
 
 @dataclass(frozen=True)
-class Loading:
+class Loading(Record):
     """The call in a module that loaded a library.
 
     Attributes:
@@ -42,7 +43,7 @@ class Loading:
 
 
 @dataclass(frozen=True)
-class UninstalledFiles:
+class UninstalledFiles(Record):
     """Used files that are not installed.
 
     Attributes:
@@ -58,23 +59,3 @@ class UninstalledFiles:
     files: Sequence[str] = ()
     loadings: Sequence[Loading] = ()
     callers: Sequence[tuple[str, int]] = ()
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """Read the output of ``to_json``."""
-        loadings = tuple(
-            Loading(
-                each["file"], tuple(each["span"]), each["library"], each["is_module"]
-            )
-            for each in data.get("loadings", ())
-        )
-        return cls(
-            dict(data.get("modules", {})),
-            tuple(data.get("libraries", ())),
-            tuple(data.get("files", ())),
-            loadings,
-            tuple((file, line) for file, line in data.get("callers", ())),
-        )

@@ -8,8 +8,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from enum import StrEnum
-from pathlib import Path
 from types import NoneType, UnionType
 from typing import (
     Any,
@@ -21,10 +19,10 @@ from typing import (
     Union,
     get_args,
     get_origin,
-    get_type_hints,
 )
 
 from shrinkfx.program.display_text import printable
+from shrinkfx.program.record import read_value, type_hints
 
 
 @dataclass(frozen=True)
@@ -55,7 +53,7 @@ class Message:
             TypeError: a field is unknown, or missing.
             ValueError: a value is not a member of its enum.
         """
-        hints = _HINTS.get(cls) or _HINTS.setdefault(cls, get_type_hints(cls))
+        hints = type_hints(cls)
         names = {field.name for field in fields(cls)}
         data = cls._rename_old_fields(data)
         if unknown := sorted(data.keys() - names):
@@ -74,13 +72,6 @@ class Message:
         return {cls.OLD_NAMES.get(name, name): value for name, value in data.items()}
 
 
-_HINTS: dict[type, dict[str, Any]] = {}
-"""Field types by class.
-
-They are cached because resolving them takes longer than reading a record.
-"""
-
-
 def _stated(value: Any) -> Any:  # noqa: ANN401 - a record, of which JSON has none
     if not hasattr(value, "to_json"):
         raise TypeError(f"{type(value).__name__} {value!r:.60} has no place in JSON")
@@ -97,21 +88,6 @@ def to_json_with_old_names(value: Any) -> Any:  # noqa: ANN401 - any value of a 
     return new | {old: new[name] for old, name in value.OLD_NAMES.items()}
 
 
-def read_value(hint: Any, value: Any) -> Any:  # noqa: ANN401 - any type, any value
-    """Convert a JSON value to the type of a field."""
-    if get_origin(hint) in (Union, UnionType):
-        hint = next(h for h in get_args(hint) if h is not NoneType)
-        return None if value is None else read_value(hint, value)
-    if get_origin(hint) is tuple:
-        return tuple(read_value(get_args(hint)[0], item) for item in value)
-    if isinstance(hint, type) and issubclass(hint, StrEnum):
-        return hint(value)
-    if hint is Path:
-        return Path(value)
-    read = getattr(hint, "from_json", None)  # a Message, or a record of another package
-    return read(value) if read else value
-
-
 Read = TypeVar("Read", bound=Message)
 
 
@@ -124,7 +100,7 @@ def read_older(kind: type[Read], data: Mapping[str, Any]) -> Read:
         TypeError: a field without a default is missing.
         ValueError: a value is not a member of its enum.
     """
-    hints = _HINTS.get(kind) or _HINTS.setdefault(kind, get_type_hints(kind))
+    hints = type_hints(kind)
     data = kind._rename_old_fields(data)
     known = {name: value for name, value in data.items() if name in hints}
     return kind(**{name: _older(hints[name], value) for name, value in known.items()})

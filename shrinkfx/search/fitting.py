@@ -15,7 +15,7 @@ from shrinkfx.errors import InvalidEdit
 from shrinkfx.program.apply import apply
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Edit, Rewrite
-from shrinkfx.program.listing.changes import Change, place_of
+from shrinkfx.program.listing.changes import Change
 from shrinkfx.program.listing.printed_program import UNTYPED, Types
 from shrinkfx.program.view import NO_SUSPECTS
 from shrinkfx.search.strategy import Strategy, collect_proposals
@@ -145,7 +145,7 @@ def _omit_conflicting(rewrites: Iterable[Rewrite]) -> list[Rewrite]:
     written: dict[tuple[object, ...], Change] = {}
     chosen = []
     for rewrite in rewrites:
-        wanted = {place_of(change): change for change in rewrite.changes}
+        wanted = {change.place: change for change in rewrite.changes}
         if all(written.get(place, c) == c for place, c in wanted.items()):
             written |= wanted
             chosen.append(rewrite)

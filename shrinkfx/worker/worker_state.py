@@ -39,8 +39,7 @@ from shrinkfx.worker.loading.devices import (
 )
 from shrinkfx.worker.loading.load import load
 from shrinkfx.worker.model import Program
-from shrinkfx.worker.printing.archive import save_as_source
-from shrinkfx.worker.printing.module import export_source
+from shrinkfx.worker.printing.module import export_source, save_as_source
 
 SKELETON = "skeleton.json"
 

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from shrinkfx.program.listing.tensor_specs import (
     MOST,
-    Number,
     is_power,
     number_complexity,
     simpler_numbers,
 )
+from shrinkfx.program.record import Number
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,6 @@ from shrinkfx.program.listing.printed_program import (
     Block,
     PrintedProgram,
     all_calls,
-    ancestors,
     projections,
     returned_leaves,
 )
@@ -72,20 +71,17 @@ def flows(made: PrintedProgram, before: str, inside: str, after: str) -> bool:
         before: outside of the block, as ``after``; '' for whatever there is.
     """
     main = made.main
-    above = {
-        line.name: ancestors(main, frozenset({line.name}))
-        for line in main.needed_statements
-    }
+    above = {line.name: main.ancestors([line.name]) for line in main.needed_statements}
     for call, body in (
         (c, made.block(n)) for c in all_calls(made) for n in c.returning
     ):
         for place, taken in projections(main, call.statement.name).items():
             result = returned_leaves(body)[place].text
-            for name in _called(body, inside, ancestors(body, frozenset({result}))):
-                read = ancestors(body, frozenset({name}))
+            for name in _called(body, inside, body.ancestors([result])):
+                read = body.ancestors([name])
                 handed = zip(body.arguments, call.operands, strict=True)
                 fed = frozenset(leaf.text for own, leaf in handed if own in read)
-                feeds = [*_called(main, before, ancestors(main, fed))]
+                feeds = [*_called(main, before, main.ancestors(fed))]
                 users = {name for name, names in above.items() if taken.name in names}
                 if (feeds or not before) and any(_called(main, after, users)):
                     return True

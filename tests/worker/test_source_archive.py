@@ -17,7 +17,7 @@ from shrinkfx.errors import LoadError, UsageError
 from shrinkfx.protocol.requests import Setup
 from shrinkfx.worker.loading.load import load
 from shrinkfx.worker.origin import origin_of
-from shrinkfx.worker.printing.archive import save_as_source
+from shrinkfx.worker.printing.module import save_as_source
 from shrinkfx.worker.private_api.graph_api import pytree
 
 HERE = Path(__file__).name

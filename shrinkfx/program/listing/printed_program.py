@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections import deque
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cache, cached_property
@@ -15,6 +15,7 @@ from typing import Any, Self
 from shrinkfx.errors import InvalidEdit
 from shrinkfx.program.display_text import join_words
 from shrinkfx.program.listing.tensor_specs import TensorSpec
+from shrinkfx.program.record import Record, to_json
 
 # It is the form in which people read a program, as data. Only the worker knows the
 # semantics of operators and whether a printed program is valid; this module knows
@@ -36,7 +37,7 @@ class Run(StrEnum):
 
 
 @dataclass(frozen=True)
-class InputOrWeight:
+class InputOrWeight(Record):
     """An input or a weight.
 
     Attributes:
@@ -59,6 +60,13 @@ class InputOrWeight:
     def spelling(self) -> str:
         """The expression that statements use for it."""
         return self.name if self.is_input else f"self.{self.name}"
+
+    def to_json(self) -> dict[str, Any]:
+        return {**super().to_json(), "recipes": to_json(dict(self.recipes))}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        return super().from_json({**data, "recipes": data["recipes"].items()})
 
     def recipe(self, run: Run = Run.EXAMPLE) -> TensorSpec:
         """Return the tensor spec in a run."""
@@ -92,6 +100,13 @@ class Dim:
     low: int
     high: int | None
 
+    def to_json(self) -> list[str | int | None]:
+        return [self.name, self.low, self.high]
+
+    @classmethod
+    def from_json(cls, data: Sequence[Any]) -> Self:
+        return cls(*data)
+
     def holds(self, size: int) -> bool:
         return self.low <= size and (self.high is None or size <= self.high)
 
@@ -102,7 +117,7 @@ class Dim:
 
 
 @dataclass(frozen=True)
-class Block:
+class Block(Record):
     """The ``forward`` of a module: of the program, or of a branch or loop body.
 
     Attributes:
@@ -116,16 +131,35 @@ class Block:
     members: tuple[tuple[str, str], ...]
     statements: tuple[Statement, ...]
 
+    def find(self, name: str) -> Statement | None:
+        """Return the first statement with a name, or None."""
+        return next((each for each in self.statements if each.name == name), None)
+
     def statement(self, name: str) -> Statement:
         """Return the statement with a name.
 
         Raises:
             InvalidEdit: there is none.
         """
-        for each in self.statements:
-            if each.name == name:
-                return each
-        raise InvalidEdit(f"{self.name} has no statement {name}")
+        if (found := self.find(name)) is None:
+            raise InvalidEdit(f"{self.name} has no statement {name}")
+        return found
+
+    def upstream_of(self, name: str) -> Iterator[str]:
+        """Yield the values upstream of a value, the nearest first."""
+        lines = {line.name: line for line in self.statements}
+        waiting, seen = deque([name]), {name}
+        while waiting:
+            line = lines.get(waiting.popleft())
+            for operand in (leaf.text for leaf in line.leaves) if line else ():
+                if line and operand in line.reads and operand not in seen:
+                    seen.add(operand)
+                    waiting.append(operand)
+                    yield operand
+
+    def ancestors(self, names: Iterable[str]) -> frozenset[str]:
+        """Collect values and all values that they are computed from."""
+        return frozenset(names).union(*map(self.upstream_of, names))
 
     @cached_property
     def needed_statements(self) -> tuple[Statement, ...]:
@@ -153,7 +187,7 @@ class Block:
 
 
 @dataclass(frozen=True)
-class PrintedProgram:
+class PrintedProgram(Record):
     """A program as statements, with its inputs and weights.
 
     Attributes:
@@ -266,21 +300,6 @@ class PrintedProgram:
         tensors = tuple(tensor if g.name == tensor.name else g for g in self.given)
         return replace(self, given=tensors)
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "blocks": [_block_to_json(block) for block in self.blocks],
-            "given": [_given_to_json(each) for each in self.given],
-            "dims": [[dim.name, dim.low, dim.high] for dim in self.dims],
-        }
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Self:
-        return cls(
-            tuple(_block_from_json(block) for block in data["blocks"]),
-            tuple(_given_from_json(each) for each in data["given"]),
-            tuple(Dim(*dim) for dim in data["dims"]),
-        )
-
 
 def _called(main: Block, blocks: Sequence[Block]) -> list[Block]:
     """List the blocks that a block calls, also indirectly, in normal form."""
@@ -291,45 +310,6 @@ def _called(main: Block, blocks: Sequence[Block]) -> list[Block]:
             called.append(block.normalised())
             wanted |= {kind for _, kind in called[-1].members}
     return called[::-1]
-
-
-def _block_to_json(block: Block) -> dict[str, Any]:
-    lines = [line.to_json() for line in block.statements]
-    return {
-        "name": block.name,
-        "arguments": list(block.arguments),
-        "members": [list(pair) for pair in block.members],
-        "statements": lines,
-    }
-
-
-def _block_from_json(data: Mapping[str, Any]) -> Block:
-    return Block(
-        data["name"],
-        tuple(data["arguments"]),
-        tuple((attribute, kind) for attribute, kind in data["members"]),
-        tuple(Statement(*line) for line in data["statements"]),
-    )
-
-
-def _given_to_json(tensor: InputOrWeight) -> dict[str, Any]:
-    return {
-        "name": tensor.name,
-        "kind": tensor.kind,
-        "recipes": {run.value: recipe.to_json() for run, recipe in tensor.recipes},
-        "open_dims": [[dim, how] for dim, how in tensor.open_dims],
-    }
-
-
-def _given_from_json(data: Mapping[str, Any]) -> InputOrWeight:
-    return InputOrWeight(
-        data["name"],
-        data["kind"],
-        tuple(
-            (Run(run), TensorSpec.from_json(r)) for run, r in data["recipes"].items()
-        ),
-        tuple((dim, how) for dim, how in data["open_dims"]),
-    )
 
 
 # Statements of a printed program, and their leaves, which an edit can replace.
@@ -501,6 +481,10 @@ class Statement:
     def to_json(self) -> list[str | bool]:
         """Return the fields; ``acts`` only if it is true."""
         return [self.name, self.code, self.origin, *([True] if self.acts else [])]
+
+    @classmethod
+    def from_json(cls, data: Sequence[Any]) -> Self:
+        return cls(*data)
 
     def line(self) -> str:
         """Return the line, with its comment."""
@@ -797,25 +781,6 @@ def returned_leaves(block: Block) -> list[Leaf]:
     """List the returned values of a block, if it returns a list."""
     leaves = block.statement(RETURN).leaves
     return [leaf for leaf in leaves if leaf.parent == leaves[0].number]
-
-
-def ancestors(block: Block, names: frozenset[str]) -> frozenset[str]:
-    """Collect values and all values that they are computed from."""
-    lines = {line.name: line for line in block.statements}
-    return names.union(*(upstream_of(name, lines) for name in names))
-
-
-def upstream_of(name: str, lines: Mapping[str, Statement]) -> Iterator[str]:
-    """Yield the values upstream of a value, the nearest first."""
-    waiting, seen = deque([name]), {name}
-    while waiting:
-        line = lines.get(waiting.popleft())
-        operands = [leaf.text for leaf in line.leaves] if line else []
-        for operand in operands:
-            if line and operand in line.reads and operand not in seen:
-                seen.add(operand)
-                waiting.append(operand)
-                yield operand
 
 
 def cut_before(listing: PrintedProgram, names: Collection[str]) -> PrintedProgram:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import cmath
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from itertools import chain, combinations
-from typing import Any, ClassVar, Self
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain, combinations, pairwise
+from typing import ClassVar, TypeVar
 
 from shrinkfx.errors import InvalidEdit
-from shrinkfx.program.listing.parts import cuts
-
-Number = bool | int | float | complex
+from shrinkfx.program.record import Number, OneOf, Record
 
 MOST = 3
 """The largest complexity of a number."""
@@ -101,7 +99,7 @@ LISTED = 64
 
 
 @dataclass(frozen=True)
-class Initializer:
+class Initializer(OneOf):
     """An initializer of a tensor's elements; see the subclasses, the simplest first.
 
     Attributes:
@@ -113,20 +111,6 @@ class Initializer:
     def count(self) -> int:
         """Return the complexity beyond that of the kind."""
         return 0
-
-    def to_json(self) -> dict[str, Any]:
-        fields = {name: _as_json(value) for name, value in asdict(self).items()}
-        return {"kind": type(self).__name__, **fields}
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Initializer:
-        """Read an initializer of any kind.
-
-        Raises:
-            KeyError: there is no such kind.
-        """
-        fields = {k: _read(v) for k, v in data.items() if k != "kind"}
-        return _KINDS[data["kind"]](**fields)
 
 
 @dataclass(frozen=True)
@@ -235,33 +219,6 @@ class Opaque(Initializer):
     text: str
 
 
-_ALL = (Constant, Counted, Seeded, Sparse, Part, Saved, Opaque)
-
-_KINDS: Mapping[str, type[Initializer]] = {kind.__name__: kind for kind in _ALL}
-
-
-def _as_json(value: Any) -> Any:  # noqa: ANN401 - a field
-    """Convert a field to JSON, also complex numbers and non-finite floats."""
-    if isinstance(value, (tuple, list)):
-        return [_as_json(item) for item in value]
-    if isinstance(value, complex):
-        return {"complex": [_as_json(value.real), _as_json(value.imag)]}
-    if isinstance(value, float) and not math.isfinite(value):
-        return {"float": str(value)}
-    return value
-
-
-def _read(value: Any) -> Any:  # noqa: ANN401 - of any field
-    match value:
-        case list():
-            return tuple(_read(item) for item in value)
-        case {"complex": [real, imaginary]}:
-            return complex(_read(real), _read(imaginary))
-        case {"float": text}:
-            return math.nan if text == "nan" else float(text)  # so it equals itself
-    return value
-
-
 _MAX_COMPLEXITY = 2 + MOST + 1
 """The largest complexity of an element of a sparse initializer.
 
@@ -270,7 +227,7 @@ It consists of the offset, the number, and 1.
 
 
 @dataclass(frozen=True)
-class TensorSpec:
+class TensorSpec(Record):
     """A tensor spec: shape, dtype and layout, and the initializer of the elements.
 
     Attributes:
@@ -340,26 +297,6 @@ class TensorSpec:
     def filled(self, fill: Initializer) -> TensorSpec:
         """Change the initializer; elements outside the storage are dropped."""
         return replace(self, fill=_within(fill, self.span))
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "shape": list(self.shape),
-            "dtype": self.dtype,
-            "fill": self.fill.to_json(),
-            "stride": None if self.stride is None else list(self.stride),
-            "device": self.device,
-        }
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Self:
-        stride = data["stride"]
-        return cls(
-            tuple(data["shape"]),
-            data["dtype"],
-            Initializer.from_json(data["fill"]),
-            None if stride is None else tuple(stride),
-            data["device"],
-        )
 
 
 def _within(fill: Initializer, span: int) -> Initializer:
@@ -479,7 +416,7 @@ def _constant(shape: tuple[int, ...], value: Number, dtype: str) -> str:
     if repr(value) in ("0", "1", "0.0", "1.0", "False", "True"):  # not -0.0
         return f"torch.{'ones' if value else 'zeros'}({shape}{kind})"
     kind = f", dtype=torch.{dtype}"
-    return f"torch.full({shape}, {_number(value)}{kind})"
+    return f"torch.full({shape}, {write_number(value)}{kind})"
 
 
 def _sparse(
@@ -495,24 +432,25 @@ def _sparse(
             values[place] = value
         return f"torch.tensor({_nested(values, shape)}, dtype=torch.{dtype})"
     places = ", ".join(str(place) for place, _ in elements)
-    texts = ", ".join(_number(value) for _, value in elements)
+    texts = ", ".join(write_number(value) for _, value in elements)
     args = f"torch.tensor([{places}]), torch.tensor([{texts}], dtype=torch.{dtype})"
     return f"{_constant(shape, base, dtype)}.put_({args})"
 
 
 def _nested(values: Sequence[Number], shape: tuple[int, ...]) -> str:
     if not shape:
-        return _number(values[0])
+        return write_number(values[0])
     step = len(values) // shape[0] if shape[0] else 0
     rows = (values[i * step : (i + 1) * step] for i in range(shape[0]))
     return f"[{', '.join(_nested(row, shape[1:]) for row in rows)}]"
 
 
-def _number(value: Number) -> str:
+def write_number(value: Number) -> str:
+    """Return a number as Python source."""
     if isinstance(value, float) and not math.isfinite(value):
         return f'float("{value}")'
     if isinstance(value, complex):  # its repr has no infinity, and loses -0.0
-        return f"complex({_number(value.real)}, {_number(value.imag)})"
+        return f"complex({write_number(value.real)}, {write_number(value.imag)})"
     return repr(value)
 
 
@@ -587,10 +525,10 @@ def _yield_fewer_elements(base: Number, elements: Elements) -> Iterator[Initiali
         yield Constant(some[0][1])
     count = len(elements)
     if count > 1:
-        for start, stop in cuts(count, 2):
+        for start, stop in yield_cuts(count, 2):
             yield Sparse(base, elements[start:stop])
         for parts in (4, 8) if count > _ALONE else (count,):
-            for start, stop in cuts(count, parts):
+            for start, stop in yield_cuts(count, parts):
                 yield Sparse(base, elements[:start] + elements[stop:])
     yield Sparse(plain, elements)
     yield Sparse(base, _at_front(elements))
@@ -610,10 +548,10 @@ def _parts(saved: Saved, recipe: TensorSpec) -> Iterator[Initializer]:
     if min(size, current.size) <= LISTED:  # all remaining values can be listed
         yield full if size <= LISTED else current
         return
-    halves, quarters = ([*cuts(current.size, count)] for count in (2, 4))
+    halves, quarters = ([*yield_cuts(current.size, count)] for count in (2, 4))
     pairs = [(one, other) for one in quarters[:2] for other in quarters[2:]]
     choices = [*((half,) for half in halves), *pairs, *combinations(quarters, 3)]
-    eighths = [*cuts(current.size, 8)]
+    eighths = [*yield_cuts(current.size, 8)]
     choices += [tuple(e for e in eighths if e != omitted) for omitted in eighths]
     for ranges in choices:
         parts = (part for ends in ranges for part in _between(current.parts, *ends))
@@ -654,3 +592,27 @@ def _yield_suspicious_elements(elements: Elements) -> Iterator[Elements]:
 
 def _at_front(elements: Sequence[tuple[int, Number]]) -> Elements:
     return tuple((place, value) for place, (_, value) in enumerate(elements))
+
+
+# Splits of sequences into parts, to try when all items at once do not work.
+
+Item = TypeVar("Item")
+
+
+def yield_parts(items: Sequence[Item]) -> Iterator[Sequence[Item]]:
+    """Yield all items, then halves, quarters and so on, and finally each item alone.
+
+    >>> [*in_parts("abcd")]
+    ['abcd', 'ab', 'cd', 'a', 'b', 'c', 'd']
+    """
+    count = 1
+    while items and count < 2 * len(items):
+        count = min(count, len(items))
+        yield from (items[start:stop] for start, stop in yield_cuts(len(items), count))
+        count *= 2
+
+
+def yield_cuts(length: int, count: int) -> Iterator[tuple[int, int]]:
+    """Yield the bounds of ``count`` nearly equal parts, none of them empty."""
+    ends = [length * part // count for part in range(count + 1)]
+    yield from ((start, stop) for start, stop in pairwise(ends) if start < stop)

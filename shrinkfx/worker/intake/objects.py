@@ -22,7 +22,7 @@ from torch.export import ExportedProgram
 
 from shrinkfx.errors import LoadError, StorageError, UsageError
 from shrinkfx.program.skeleton import PYTORCH_NAMESPACES
-from shrinkfx.worker.printing.archive import save_as_source
+from shrinkfx.worker.printing.module import save_as_source
 from shrinkfx.worker.private_api import graph_api, operator_api
 
 from .watching.by_import import ImportDescription, describe_import

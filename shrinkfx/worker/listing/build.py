@@ -288,50 +288,44 @@ def print_listing(
     Raises:
         CannotRebuild: no values are saved under a key.
     """
-    return _Printer(
-        lambda recipe: _written(recipe, saved, device), device
-    ).print_source(listing)
+    return _print(listing, lambda spec: _written(spec, saved, device), device)
 
 
 def statements_of(listing: PrintedProgram) -> Source:
     """Print only the statements, and the declarations of dims."""
-    return _Printer(lambda recipe: IN_FILE, "").print_source(listing)
+    return _print(listing, lambda recipe: IN_FILE)
 
 
-class _Printer:
-    def __init__(self, write: Callable[[TensorSpec], Expression], device: str) -> None:
-        self._write = write
-        self._device = device
+def _print(
+    listing: PrintedProgram, write: Callable[[TensorSpec], Expression], device: str = ""
+) -> Source:
+    def lines(block: Block) -> list[str]:
+        lines = [statement.line() for statement in block.statements]
+        text = f'torch.device("{device}")'
+        return [_DEVICE.sub(text, line) if device else line for line in lines]
 
-    def print_source(self, listing: PrintedProgram) -> Source:
-        main = listing.main
-        inputs = [listing.find(name) for name in main.arguments]
-        return Source(
-            weights=tuple(map(self._weight, listing.weights)),
-            inputs=tuple(map(self._input, inputs)),
-            branches=tuple(map(self._class, listing.blocks[:-1])),
-            members=dict(main.members),
-            body=tuple(self._lines(main)),
-            dims=tuple(dim.line() for dim in listing.dims),
-            dynamic_shapes=_dynamic_shapes(inputs),
-        )
-
-    def _weight(self, weight: InputOrWeight) -> Weight:
-        return Weight(weight.name, weight.kind, self._write(weight.recipe()))
-
-    def _input(self, entry: InputOrWeight) -> Input:
-        texts = {run: self._write(recipe) for run, recipe in entry.recipes}
+    def given(entry: InputOrWeight) -> Input:
+        texts = {run: write(recipe) for run, recipe in entry.recipes}
         failing, passing = texts.get(Run.FAILING), texts.get(Run.PASSING)
         return Input(entry.name, texts[Run.EXAMPLE], failing, passing)
 
-    def _class(self, block: Block) -> str:
-        members = dict(block.members)
-        return write_class(block.name, block.arguments, members, self._lines(block))
-
-    def _lines(self, block: Block) -> list[str]:
-        lines = [statement.line() for statement in block.statements]
-        device = f'torch.device("{self._device}")'
-        return [_DEVICE.sub(device, line) if self._device else line for line in lines]
+    main = listing.main
+    inputs = [listing.find(name) for name in main.arguments]
+    return Source(
+        weights=tuple(
+            Weight(each.name, each.kind, write(each.recipe()))
+            for each in listing.weights
+        ),
+        inputs=tuple(map(given, inputs)),
+        branches=tuple(
+            write_class(each.name, each.arguments, dict(each.members), lines(each))
+            for each in listing.blocks[:-1]
+        ),
+        members=dict(main.members),
+        body=tuple(lines(main)),
+        dims=tuple(dim.line() for dim in listing.dims),
+        dynamic_shapes=_dynamic_shapes(inputs),
+    )
 
 
 def collect_file_values(
@@ -352,8 +346,9 @@ def _written(
 ) -> Expression:
     if not isinstance(recipe.fill, Saved):
         text = write_tensor_spec(recipe, device)
-        return Expression(text, text)
-    text = write_tensor(make_from_spec(recipe, saved), device or recipe.device).exact
+    else:
+        value = make_from_spec(recipe, saved)
+        text = write_tensor(value, device or recipe.device).exact
     return Expression(text, text)
 
 

@@ -31,7 +31,6 @@ from shrinkfx.program.listing.tensor_specs import (
     Constant,
     Counted,
     Initializer,
-    Number,
     Opaque,
     Part,
     Saved,
@@ -40,6 +39,7 @@ from shrinkfx.program.listing.tensor_specs import (
     TensorSpec,
     write_tensor_spec,
 )
+from shrinkfx.program.record import Number
 from shrinkfx.protocol.answers import Listed
 from shrinkfx.protocol.source import Expression, Input, Source, Weight
 from shrinkfx.worker.eager.intermediates import compact, restride, span
@@ -47,7 +47,13 @@ from shrinkfx.worker.graph.describe import dynamic_dims
 from shrinkfx.worker.graph.rebuild import RebuiltCandidate
 from shrinkfx.worker.graph.symbols import CannotRebuild
 from shrinkfx.worker.loading.script_objects import script_object
-from shrinkfx.worker.printing.graph import Unprintable, callee, ends, memory_of, unpack
+from shrinkfx.worker.printing.graph import (
+    Unprintable,
+    callee,
+    draw_alike,
+    memory_of,
+    unpack,
+)
 from shrinkfx.worker.printing.module import (
     attribute_of,
     export_source,
@@ -311,16 +317,7 @@ def choose_seeded_initializer(value: Any, recipe: TensorSpec) -> Seeded | None:
     long = isinstance(recipe.fill, (Sparse, Saved)) and recipe.span > _TINY
     if not long or not isinstance(value, torch.Tensor):
         return None
-    value = value.detach().cpu()
-    if value.dtype == torch.bool:
-        return Seeded("randint", 0, 2)
-    if value.is_floating_point():
-        positive = bool((value.to(torch.float32) >= 0).all())
-        return Seeded("rand" if positive else "randn")
-    if value.is_complex():
-        return Seeded("randn")
-    low, high = ends(value)
-    return Seeded("randint", low, high + 1)
+    return draw_alike(value.detach().cpu())
 
 
 def make_from_spec(

@@ -14,6 +14,12 @@ import torch
 from torch import fx
 
 from shrinkfx.errors import ShrinkfxError
+from shrinkfx.program.listing.tensor_specs import (
+    Seeded,
+    TensorSpec,
+    write_number,
+    write_tensor_spec,
+)
 from shrinkfx.protocol.source import Expression
 from shrinkfx.worker.eager.intermediates import span
 from shrinkfx.worker.origin import origin_of
@@ -240,7 +246,7 @@ def _short(tensor: torch.Tensor) -> str:
     # float16 and float8 have few operators; equal bytes are equal values.
     raw = flat.view(torch.uint8).reshape(flat.numel(), -1)
     if not dtype.is_complex and bool((raw == raw[0]).all()):
-        return f"torch.full({shape}, {_number(flat[0].item())}, dtype={dtype})"
+        return f"torch.full({shape}, {write_number(flat[0].item())}, dtype={dtype})"
     if dtype == torch.int64 and torch.equal(flat, torch.arange(flat.numel())):
         view = "" if len(shape) == 1 else f".reshape{shape}"
         return f"torch.arange({flat.numel()}){view}"
@@ -253,16 +259,10 @@ def _listed(tensor: torch.Tensor) -> str:
     return f"torch.tensor({_nested(tensor.tolist())}, dtype={tensor.dtype})"
 
 
-def _number(value: Any) -> str:
-    if isinstance(value, float) and not math.isfinite(value):
-        return f'float("{value}")'
-    return repr(value)
-
-
 def _nested(value: Any) -> str:
     if isinstance(value, list):
         return f"[{', '.join(_nested(v) for v in value)}]"
-    return _number(value)
+    return write_number(value)
 
 
 def _packed(tensor: torch.Tensor) -> str:
@@ -302,17 +302,20 @@ def ends(tensor: torch.Tensor) -> tuple[int, int]:
     return int(low), int(high)
 
 
+def draw_alike(value: torch.Tensor) -> Seeded:
+    """Return a seeded initializer of the same range."""
+    if value.dtype == torch.bool:
+        return Seeded("randint", 0, 2)
+    if value.is_floating_point():
+        positive = bool((value.to(torch.float32) >= 0).all())
+        return Seeded("rand" if positive else "randn")
+    if value.is_complex():
+        return Seeded("randn")
+    low, high = ends(value)
+    return Seeded("randint", low, high + 1)
+
+
 def _seeded(tensor: torch.Tensor) -> str:
-    shape, dtype = tuple(tensor.shape), tensor.dtype
-    if dtype == torch.bool:
-        return f"torch.randint(0, 2, {shape}, dtype=torch.bool)"
-    if not dtype.is_floating_point and not dtype.is_complex:
-        low, high = ends(tensor)
-        return f"torch.randint({low}, {high + 1}, {shape}, dtype={dtype})"
-    if dtype.is_complex:
-        return f"torch.randn({shape}, dtype={dtype})"
-    plain = dtype in (torch.float32, torch.float64)
-    draw = "rand" if bool((tensor.to(torch.float32) >= 0).all()) else "randn"
-    kind = f", dtype={dtype}" if dtype is torch.float64 else ""
-    cast = "" if plain else f".to({dtype})"
-    return f"torch.{draw}({shape}{kind}){cast}"
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    spec = TensorSpec(tuple(tensor.shape), dtype, draw_alike(tensor))
+    return write_tensor_spec(spec)

@@ -1,9 +1,10 @@
-"""Source code of rebuilt candidates, and its export."""
+"""Source code of rebuilt candidates, its export, and source archives."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Set
+from pathlib import Path
 from typing import Any
 
 import sympy
@@ -17,9 +18,17 @@ from shrinkfx.protocol.source import Expression, Input, Source, Weight
 from shrinkfx.worker.graph.describe import dynamic_dims
 from shrinkfx.worker.graph.rebuild import CannotRebuild, RebuiltCandidate
 from shrinkfx.worker.graph.symbols import SpecializedSizes
-from shrinkfx.worker.loading.archive import execute_source, set_weight
+from shrinkfx.worker.loading.archive import (
+    SourceProgram,
+    calls_triton_kernels,
+    execute_source,
+    origins_of,
+    set_weight,
+    write_source_archive,
+)
+from shrinkfx.worker.loading.load import functionalise
 from shrinkfx.worker.loading.script_objects import expression_for, save_script_object
-from shrinkfx.worker.model import MUTATIONS
+from shrinkfx.worker.model import MUTATIONS, Inputs
 from shrinkfx.worker.printing.graph import (
     GraphPrinter,
     Unprintable,
@@ -31,6 +40,7 @@ from shrinkfx.worker.private_api.graph_api import (
     UserError,
     ValueRanges,
     bound_sympy,
+    pytree,
 )
 from shrinkfx.worker.sizes.bindings import determines_symbol
 
@@ -427,3 +437,63 @@ class _Dims:
             arguments = ", ".join([f'"{name}"', *span])
             self.statements[size] = f"{name} = torch.export.Dim({arguments})"
         return self.statements[size].partition(" ")[0]
+
+
+def save_as_source(exported: ExportedProgram, path: Path, device: str = "") -> None:
+    """Write a program that ``torch.export.save`` refuses to a source archive.
+
+    Args:
+        device: the target device, if it differs from the current one.
+
+    Raises:
+        Unprintable: a part of the program has no source form, or cannot be saved.
+        Exception: torch.export refuses the source code, or torch.save an input.
+    """
+    if exported.example_inputs is None:
+        raise Unprintable("the program has no example inputs")
+    if calls_triton_kernels(exported):
+        raise Unprintable("the program calls a Triton kernel directly")
+    example = Inputs(*exported.example_inputs)
+    with torch.no_grad():
+        built, loose = _printable(exported, example)
+    weights = weights_of(built.exported)
+    for name, value in weights.items():
+        if type(value) is not torch.Tensor:
+            raise Unprintable(f"the weight {name} is a {type(value).__name__}")
+    call = exported.module_call_graph[0].signature
+    assert call is not None
+    values = pytree.tree_leaves([n.meta.get("val") for n in built.exported.graph.nodes])
+    found = {each.device for each in values if isinstance(each, torch.Tensor)}
+    write_source_archive(
+        SourceProgram(
+            source=print_program(built, device, loose, print_nothing),
+            arguments=call.forward_arg_names or [],
+            origins=origins_of(built.exported.graph_module),
+            devices={torch.device(device)} if device else found,
+            weights=weights,
+            example=example,
+        ),
+        path,
+    )
+
+
+def _printable(
+    exported: ExportedProgram, example: Inputs
+) -> tuple[RebuiltCandidate, frozenset[str]]:
+    """Return a form of the program whose source can be exported, with flat inputs.
+
+    The program is functionalized if it cannot be printed with in-place operators.
+
+    Returns:
+        The program, and the sizes that are not declared by name.
+    """
+    flat = Inputs(tuple(example.flat()), {})
+    built = RebuiltCandidate(exported, flat, flat)
+    try:
+        return built, export_source(built)[1]
+    except Unprintable:
+        functional = functionalise(exported)
+        if functional is None:
+            raise
+    built = RebuiltCandidate(functional, flat, flat)
+    return built, export_source(built)[1]

@@ -29,9 +29,6 @@ from shrinkfx.program.listing.changes import (
     Straighten,
     Write,
     apply_changes,
-    change_from_json,
-    change_to_json,
-    place_of,
 )
 from shrinkfx.program.listing.names import require_defined
 from shrinkfx.program.listing.printed_program import MAIN, Dim, PrintedProgram, Run
@@ -62,8 +59,8 @@ CHANGES: st.SearchStrategy[Change] = st.one_of(
 
 @drawn(change=CHANGES)
 def test_change_round_trips_through_json(change: Change) -> None:
-    text = json.dumps(change_to_json(change), allow_nan=False)
-    assert change_from_json(json.loads(text)) == change
+    text = json.dumps(change.to_json(), allow_nan=False)
+    assert Change.from_json(json.loads(text)) == change
 
 
 @drawn(made=listings(), changes=st.lists(CHANGES, max_size=4))
@@ -87,7 +84,7 @@ def test_applying_no_changes_yields_normal_form(made: PrintedProgram) -> None:
 def test_different_changes_of_same_place_are_refused(
     change: Change, other: Change
 ) -> None:
-    if place_of(change) == place_of(other) and change != other:
+    if change.place == other.place and change != other:
         with pytest.raises(InvalidEdit, match="one place"):
             apply_changes(MADE, [change, other])
 

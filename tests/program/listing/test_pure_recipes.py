@@ -17,7 +17,6 @@ from shrinkfx.program.listing.tensor_specs import (
     Constant,
     Counted,
     Initializer,
-    Number,
     Opaque,
     Saved,
     Seeded,
@@ -25,6 +24,7 @@ from shrinkfx.program.listing.tensor_specs import (
     TensorSpec,
     write_tensor_spec,
 )
+from shrinkfx.program.record import Number
 
 REALS = st.floats() | st.integers(-(2**63), 2**63) | st.booleans()
 NUMBERS: st.SearchStrategy[Number] = REALS | st.complex_numbers()

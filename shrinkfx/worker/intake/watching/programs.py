@@ -136,7 +136,7 @@ def _save_as_source(exported: Any, path: str) -> None:
     if folder not in before:
         sys.path.append(folder)
     try:
-        import_module("shrinkfx.worker.printing.archive").save_as_source(exported, path)
+        import_module("shrinkfx.worker.printing.module").save_as_source(exported, path)
     finally:
         sys.path[:] = before
 
