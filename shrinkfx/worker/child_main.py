@@ -109,12 +109,11 @@ def _work_of_script(
 
     def work(note: Note, folder: Path) -> Answer:
         from shrinkfx.worker.aoti import backend as aoti
-        from shrinkfx.worker.aoti.compile_once import path_with_compiler
-        from shrinkfx.worker.aoti.shared_libraries import kept_cache_folder
+        from shrinkfx.worker.aoti.object_store import path_with_compiler
 
         os.chdir(task.cwd)
         note("run")
-        temporary = aoti.own_cache_variables(folder, kept_cache_folder(folder))
+        temporary = aoti.own_cache_variables(folder)
         environment = {**bare_script.environment(folder), **temporary}
         environment |= path_with_compiler(folder, environment)
         environment.pop(HASH_SEED, None)  # users have none, and the script sets it

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from shrinkfx.worker.aoti.compile_once import path_with_compiler
+from shrinkfx.worker.aoti.object_store import path_with_compiler
 
 COMPILER = """#!/bin/sh
 echo "$*" >> {log}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,10 @@ from shrinkfx.check.client.server import Server
 from shrinkfx.check.oracle import Limits, Meter
 from shrinkfx.check.script import ScriptRunner
 from shrinkfx.failure.signature import Kind
-from shrinkfx.worker.aoti.object_store import MOST
+from shrinkfx.protocol.answers import Built
+from shrinkfx.protocol.choices import Build, Step
+from shrinkfx.protocol.requests import CheckOptions, Request, RunScript
+from shrinkfx.worker.aoti.object_store import MOST, OF_INTERPRETERS
 from shrinkfx.worker.aoti.shared_libraries import compile_everything, shared_objects
 
 TEXT = "int kernel;\n"
@@ -158,32 +162,81 @@ SCRIPT = """
 import torch
 
 class Sum(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = WEIGHT
+
     def forward(self, x):
-        return (x + 1,)
+        return (x + self.weight,)
 
 args = (torch.rand(8),)
+model = Sum()
 with torch.no_grad():
-    program = torch.export.export(Sum(), args)
+    program = torch.export.export(model, args)
     package = torch._inductor.aoti_compile_and_package(program)
     actual = torch._inductor.aoti_load_package(package)(*args)
-assert False, f"the sum is right: {torch.equal(actual[0], args[0] + 1)}"
+assert False, f"the sum is right: {torch.equal(actual[0], args[0] + model.weight)}"
 """
+RIGHT = "the sum is right: True"
+
+
+class Script:
+    """A script and a server without a program, which runs it."""
+
+    def __init__(self, server: Server, folder: Path) -> None:
+        self.server, self.path = server, folder / "repro.py"
+        self._runner = ScriptRunner(server, Limits(300.0, 8 << 30), Meter())
+
+    def write(self, weight: str) -> None:
+        self.path.write_text(SCRIPT.replace("WEIGHT", weight))
+
+    def run(self, *, fresh: bool) -> Observation:
+        return self._runner.run([self.path], fresh=fresh)
+
+    def objects(self, store: str = "object") -> list[Path]:
+        return sorted(self.server.directory.glob(f"{store}-*"))
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Iterator[Script]:
+    with Server(environment=None) as bare:
+        yield Script(bare, tmp_path)
 
 
 @pytest.mark.aoti
-def test_forks_share_objects_but_a_new_interpreter_does_not(tmp_path: Path) -> None:
-    script = tmp_path / "repro.py"
-    script.write_text(SCRIPT)
-    with Server(environment=None) as bare:
-        runner = ScriptRunner(bare, Limits(300.0, 8 << 30), Meter())
-        runs = [runner.run([script], fresh=False) for _ in range(2)]
-        assert all("the sum is right: True" in seen.log for seen in runs)
-        objects = sorted(bare.directory.glob("object-*"))
-        assert len(objects) == 2
-        for each in objects:
-            each.write_text("no object")
-        fork, fresh = (runner.run([script], fresh=fresh) for fresh in (False, True))
-        assert fork.signature is not None
-        assert fork.signature.kind is Kind.COMPILE_ERROR  # what it links is none
-        assert "the sum is right: True" in fresh.log
-        assert sorted(bare.directory.glob("object-*")) == objects
+def test_script_in_a_fork_is_built_like_a_candidate(script: Script) -> None:
+    script.write("2.0")
+    options = CheckOptions(build=Build.FAST)
+    task = RunScript(str(script.path), str(script.path.parent))
+    ending = script.server.ask(Request(task, options, timeout_s=300.0))
+    assert RIGHT in ending.log
+    assert ending.built == Built(Build.FAST, Step.LINK)
+
+
+@pytest.mark.aoti
+def test_forks_share_objects_but_a_new_interpreter_does_not(script: Script) -> None:
+    script.write("1")
+    assert all(RIGHT in script.run(fresh=False).log for _ in range(2))
+    assert len(objects := script.objects()) == 2
+    for each in objects:
+        each.write_text("no object")
+    fork, fresh = (script.run(fresh=fresh) for fresh in (False, True))
+    assert fork.signature is not None
+    assert fork.signature.kind is Kind.COMPILE_ERROR  # what it links is none
+    assert RIGHT in fresh.log
+    assert script.objects() == objects
+
+
+@pytest.mark.aoti
+@pytest.mark.parametrize("weight", ["1", "torch.nn.Parameter(torch.rand(512, 8))"])
+def test_fork_takes_the_objects_of_a_new_interpreter(
+    script: Script, weight: str
+) -> None:
+    script.write(weight)
+    assert RIGHT in script.run(fresh=True).log
+    assert script.objects(OF_INTERPRETERS)
+    assert RIGHT in script.run(fresh=False).log
+    assert script.objects() == []
+    script.write("2")
+    assert RIGHT in script.run(fresh=False).log
+    assert len(script.objects()) == 2

@@ -212,7 +212,7 @@ def temporary_folder_variables(folder: Path) -> dict[str, str]:
 _CACHE = "TORCHINDUCTOR_CACHE_DIR"
 
 
-def own_cache_variables(folder: Path, persistent: Path | None = None) -> dict[str, str]:
+def own_cache_variables(folder: Path) -> dict[str, str]:
     """Put the temporary files and the Inductor cache of a process below a folder.
 
     AOTInductor writes a program's files in place, and packs them after it has released
@@ -222,9 +222,6 @@ def own_cache_variables(folder: Path, persistent: Path | None = None) -> dict[st
     precompiled headers, Triton's cache, and the folders with two-letter names, whose
     files are named by their content.
 
-    Args:
-        persistent: a new folder for the cache itself, if it must outlive ``folder``.
-
     Returns:
         Environment variables.
     """
@@ -233,12 +230,7 @@ def own_cache_variables(folder: Path, persistent: Path | None = None) -> dict[st
     for place in (default / _HEADERS, shared / _LOCKS):
         place.mkdir(parents=True, exist_ok=True)
     cache = folder / default.name
-    if persistent:
-        persistent.mkdir()
-        (persistent / default.name).mkdir()
-        cache.symlink_to(persistent / default.name)
-    else:
-        cache.mkdir()
+    cache.mkdir()
     linked = [*shared.glob("??"), *shared.glob(_TRITONS)]
     for place in (default / _HEADERS, shared / _LOCKS, *linked):
         (cache / place.name).symlink_to(place.resolve())

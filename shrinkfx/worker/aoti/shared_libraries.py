@@ -1,4 +1,4 @@
-"""Libraries, extensions and object files that children share: each is compiled once."""
+"""Extensions and object files that children share: each is compiled once."""
 
 from __future__ import annotations
 
@@ -8,153 +8,13 @@ import os
 import re
 import shlex
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from shrinkfx.worker.aoti.object_store import SharedObjects, key
+from shrinkfx.worker.aoti.object_store import OF_INTERPRETERS, SharedObjects
 from shrinkfx.worker.aoti.patching import replace_attribute
 from shrinkfx.worker.private_api import build_api
-
-# The new interpreter compiles everything and leaves its cache: the source texts, each
-# with its compile command, and the library. A fork that has the same texts and
-# commands takes the library, then packs, loads and runs it. If anything differs, or
-# if the program has weights, the fork compiles and links.
-
-_CACHE_SUFFIX = "-afresh"
-
-_TEXTS = (".wrapper.cpp", ".kernel.cpp")
-
-_APPENDED_COMMANDS = re.compile(r"\n// Compile cmd\n// (.*)\n// Link cmd\n// (.*)\s*\Z")
-"""The commands that AOTInductor appends to a source after compiling it."""
-
-_NO_WEIGHTS = re.compile(r"start:\s*(\.space 1\s*)?\.globl\s+\w+_end\s+\w+_end:")
-"""The weights file of a program without weights: one byte of space for the linker."""
-
-
-def kept_cache_folder(folder: Path) -> Path:
-    """Return the folder of a child's cache that outlives the child."""
-    return folder.with_name(f"{folder.name}{_CACHE_SUFFIX}")
-
-
-@contextlib.contextmanager
-def shared_libraries(folder: Path) -> Iterator[None]:
-    """Share objects with the other children of a server, and reuse libraries.
-
-    Args:
-        folder: the folder of this child, in the server's folder.
-    """
-    if build_api.FEATURE.missing:
-        yield
-        return
-    with shared_objects(folder):
-        compile_all = build_api.CppBuilder.build
-        session = _ReusingBuild(folder, compile_all)
-
-        def build(builder: build_api.CppBuilder) -> None:
-            session.build(builder)
-
-        with replace_attribute(build_api.CppBuilder, "build", build):
-            yield
-
-
-class _ReusingBuild:
-    """The build of one program; it delays compiles that a library may replace."""
-
-    def __init__(
-        self, folder: Path, build: Callable[[build_api.CppBuilder], None]
-    ) -> None:
-        self._folder, self._build = folder, build
-        self._by_key = dict(_find_libraries(folder.parent))
-        self._delayed: list[build_api.CppBuilder] = []
-        self._libraries: set[Path] = set()
-        self._has_weights = True
-
-    def build(self, builder: build_api.CppBuilder) -> None:
-        command = shlex.split(builder.get_command_line())
-        library = self._by_key.get(_safe_key(command, self._folder))
-        if library and not _is_link_command(command):
-            self._delayed.append(builder)
-            self._libraries.add(library)
-            Path(builder.get_target_file_path()).touch()  # Inductor removes it later
-        elif _is_link_command(command):
-            self._link(builder, command)
-        else:
-            self._note_weights(command)
-            self._build(builder)
-
-    def _link(self, builder: build_api.CppBuilder, command: Sequence[str]) -> None:
-        delayed, self._delayed = self._delayed, []
-        objects = [word for word in command if word.endswith(_OBJECTS)]
-        covers_all = len(self._libraries) == 1 and len(delayed) == len(objects)
-        if covers_all and not self._has_weights:
-            (library,) = self._libraries
-            if _link_key(library) == _safe_key(command, self._folder):
-                with contextlib.suppress(OSError):
-                    shutil.copy(library, builder.get_target_file_path())
-                    return
-        for other in delayed:
-            self._build(other)
-        self._build(builder)
-
-    def _note_weights(self, command: Sequence[str]) -> None:
-        for word in command:
-            if word.endswith(".weights.S"):
-                self._has_weights = not _NO_WEIGHTS.search(Path(word).read_text())
-
-
-_OBJECTS = (".wrapper.o", ".kernel.o")
-
-
-def _is_link_command(command: Sequence[str]) -> bool:
-    return any(word.endswith(_OBJECTS) for word in command) and "-c" not in command
-
-
-def _find_libraries(server: Path) -> Iterator[tuple[str, Path]]:
-    """Yield the key of each compile command, and the library that it is part of."""
-    for home in server.glob(f"*{_CACHE_SUFFIX}"):
-        for text in home.glob("*/*/*.cpp"):
-            compiled, _ = _read_commands(text, home)
-            for library in text.parent.glob("*.wrapper.so"):
-                if compile_key := _safe_key(compiled, home, _child_folder(home)):
-                    yield compile_key, library
-
-
-def _read_commands(text: Path, home: Path) -> tuple[list[str], list[str]]:
-    """Return the compile and link commands in a source, with the paths of today.
-
-    The child that wrote them has another folder, which is gone.
-    """
-    appended = (
-        _APPENDED_COMMANDS.search(text.read_text())
-        if text.name.endswith(_TEXTS)
-        else None
-    )
-    if appended is None:
-        return [], []
-    updated = appended[0].replace(f"{_child_folder(home)}{os.sep}", f"{home}{os.sep}")
-    found = _APPENDED_COMMANDS.search(updated)
-    assert found is not None
-    return shlex.split(found[1]), shlex.split(found[2])
-
-
-def _child_folder(home: Path) -> Path:
-    return home.with_name(home.name.removesuffix(_CACHE_SUFFIX))
-
-
-def _link_key(library: Path) -> str:
-    """Return the key of the command that linked a library."""
-    home = library.parents[2]
-    _, linked = _read_commands(library.with_suffix(".cpp"), home)
-    return _safe_key(linked, home, _child_folder(home))
-
-
-def _safe_key(command: Sequence[str], *folders: Path) -> str:
-    """Return the key of a command; '' if it is empty, or if a source is unreadable."""
-    with contextlib.suppress(OSError):
-        return key(command, *folders) if command else ""
-    return ""
-
 
 # C++ operators that a script compiles, compiled once for the children of a server.
 #
@@ -242,8 +102,11 @@ def _place(build_folder: Path, folder: Path) -> Path | None:
 # g++ makes the same object from the same text and flags, so a child that needs an
 # object which another child has compiled takes it, then links, loads and runs it. So
 # a repro that is run again in forks, and candidates that differ only in values, are
-# compiled once. A failed compile is repeated each time, and a new interpreter
-# compiles everything itself.
+# compiled once. A failed compile is repeated each time. Forks also take the objects of
+# new interpreters, but these take none of forks.
+
+
+_OBJECTS = (".wrapper.o", ".kernel.o")
 
 
 def compile_everything() -> contextlib.AbstractContextManager[None]:
@@ -264,7 +127,7 @@ def shared_objects(folder: Path) -> Iterator[None]:
         yield
         return
     stock: Callable[[build_api.CppBuilder], None] = build_api.CppBuilder.build
-    shared = SharedObjects(folder)
+    shared = SharedObjects(folder, others=(OF_INTERPRETERS,))
 
     def build(builder: build_api.CppBuilder) -> None:
         if not builder.get_target_file_path().endswith(_OBJECTS):

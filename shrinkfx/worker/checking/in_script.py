@@ -17,7 +17,7 @@ from shrinkfx.worker import bare_script
 from shrinkfx.worker.aoti import backend as aoti
 from shrinkfx.worker.aoti.fast_build import fast_build, with_plain_wrapper
 from shrinkfx.worker.aoti.object_store import SharedObjects
-from shrinkfx.worker.aoti.shared_libraries import shared_extensions, shared_libraries
+from shrinkfx.worker.aoti.shared_libraries import shared_extensions, shared_objects
 from shrinkfx.worker.cuda_memory import red_zones
 from shrinkfx.worker.forkserver.supervise import Note
 from shrinkfx.worker.interpreter import backend as interpreter
@@ -56,7 +56,7 @@ def run_script(
 def _choose_build(build: Build, folder: Path) -> Iterator[None]:
     """Compile with the given kind of build, and share objects with other children."""
     if build is Build.STOCK:
-        with shared_libraries(folder):
+        with shared_objects(folder):
             yield
     else:
         plain = inductor_api.config.patch(dict(with_plain_wrapper({})))
