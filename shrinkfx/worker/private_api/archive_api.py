@@ -1,9 +1,5 @@
 """The content of a .pt2, read without executing code from it."""
 
-from __future__ import annotations
-
-from typing import Any
-
 from shrinkfx.worker.private_api.feature import Feature
 
 FEATURE = Feature(
@@ -17,6 +13,4 @@ FEATURE = Feature(
     without="programs cannot be read",
 )
 
-
-def __getattr__(name: str) -> Any:
-    return FEATURE.resolve(name)
+__getattr__ = FEATURE.resolve

@@ -1,9 +1,5 @@
 """AOTInductor's calls of g++, and the text that all of its wrappers share."""
 
-from __future__ import annotations
-
-from typing import Any
-
 from shrinkfx.worker.private_api.feature import Feature
 
 _RUNTIME = "include/torch/csrc/inductor/aoti_runtime"
@@ -53,6 +49,4 @@ FEATURE = Feature(
     ),
 )
 
-
-def __getattr__(name: str) -> Any:
-    return FEATURE.resolve(name)
+__getattr__ = FEATURE.resolve

@@ -1,9 +1,5 @@
 """Inductor's code generation: which code it generates for which operator."""
 
-from __future__ import annotations
-
-from typing import Any
-
 from shrinkfx.worker.private_api.feature import Feature
 
 FEATURE = Feature(
@@ -60,6 +56,4 @@ FEATURE = Feature(
     without="the cause names no kernel, no line and no suspect operator",
 )
 
-
-def __getattr__(name: str) -> Any:
-    return FEATURE.resolve(name)
+__getattr__ = FEATURE.resolve

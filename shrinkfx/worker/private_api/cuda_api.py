@@ -1,9 +1,5 @@
 """Code generation for CUDA without a GPU."""
 
-from __future__ import annotations
-
-from typing import Any
-
 from shrinkfx.worker.private_api.feature import Feature
 
 FEATURE = Feature(
@@ -71,6 +67,4 @@ FEATURE = Feature(
     without="CUDA programs can only be checked on a GPU",
 )
 
-
-def __getattr__(name: str) -> Any:
-    return FEATURE.resolve(name)
+__getattr__ = FEATURE.resolve

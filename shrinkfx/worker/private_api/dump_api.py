@@ -1,9 +1,5 @@
 """Scripts that PyTorch's own minifiers write."""
 
-from __future__ import annotations
-
-from typing import Any
-
 from shrinkfx.worker.private_api.feature import Feature
 
 FEATURE = Feature(
@@ -13,6 +9,4 @@ FEATURE = Feature(
     without="a script of PyTorch's minifiers cannot be read",
 )
 
-
-def __getattr__(name: str) -> Any:
-    return FEATURE.resolve(name)
+__getattr__ = FEATURE.resolve

@@ -1,9 +1,5 @@
 """The state other than caches that a lowering leaves in the process."""
 
-from __future__ import annotations
-
-from typing import Any
-
 from shrinkfx.worker.private_api.feature import Feature
 
 FEATURE = Feature(
@@ -16,6 +12,4 @@ FEATURE = Feature(
     without="each check imports Inductor again, which takes 1.3 CPU-seconds",
 )
 
-
-def __getattr__(name: str) -> Any:
-    return FEATURE.resolve(name)
+__getattr__ = FEATURE.resolve

@@ -1,8 +1,6 @@
 """Exported graphs: their containers, operators, fake tensors and sizes."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from shrinkfx.worker.private_api.feature import Feature
 
@@ -48,6 +46,4 @@ FEATURE = Feature(
     without="shrinkfx cannot start",
 )
 
-
-def __getattr__(name: str) -> Any:
-    return FEATURE.resolve(name)
+__getattr__ = FEATURE.resolve

@@ -1,9 +1,5 @@
 """AOTInductor's entry points, settings, cache and C++ compiler."""
 
-from __future__ import annotations
-
-from typing import Any
-
 from shrinkfx.worker.private_api.feature import Feature
 
 FEATURE = Feature(
@@ -34,6 +30,4 @@ FEATURE = Feature(
     without="shrinkfx cannot start",
 )
 
-
-def __getattr__(name: str) -> Any:
-    return FEATURE.resolve(name)
+__getattr__ = FEATURE.resolve

@@ -1,9 +1,5 @@
 """Registries of operators: the source and the fake kernel of an operator."""
 
-from __future__ import annotations
-
-from typing import Any
-
 from shrinkfx.worker.private_api.feature import Feature
 
 FEATURE = Feature(
@@ -19,6 +15,4 @@ FEATURE = Feature(
     without="custom operators are not examined, and their source is not found",
 )
 
-
-def __getattr__(name: str) -> Any:
-    return FEATURE.resolve(name)
+__getattr__ = FEATURE.resolve

@@ -1,9 +1,5 @@
 """Triton's interpreter, which runs the kernels of CUDA programs on the CPU."""
 
-from __future__ import annotations
-
-from typing import Any
-
 from shrinkfx.worker.private_api.feature import Feature
 
 FEATURE = Feature(
@@ -40,6 +36,4 @@ FEATURE = Feature(
     read_in="3.6 to 3.9",
 )
 
-
-def __getattr__(name: str) -> Any:
-    return FEATURE.resolve(name)
+__getattr__ = FEATURE.resolve

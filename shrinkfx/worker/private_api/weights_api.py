@@ -1,9 +1,5 @@
 """Packages without weights, and the calls that load the weights into them."""
 
-from __future__ import annotations
-
-from typing import Any
-
 from shrinkfx.worker.private_api.feature import Feature
 
 FEATURE = Feature(
@@ -21,6 +17,4 @@ FEATURE = Feature(
     without="each check writes the weights of its candidate to the disk six times",
 )
 
-
-def __getattr__(name: str) -> Any:
-    return FEATURE.resolve(name)
+__getattr__ = FEATURE.resolve
