@@ -29,9 +29,6 @@ from shrinkfx.cli.main import main
 from shrinkfx.errors import LoadError
 from shrinkfx.system.sandbox import Sandbox, find_problem
 
-MODULES = "modules"
-"""A folder of modules that a file may name: importing one leaves the canary."""
-
 LOADING = Path(__file__).with_name("loading.py")
 SEED = 7
 SEEN_BY_THE_LIST = ("would unpack", "archive: its list", "follows its list")
@@ -84,7 +81,7 @@ def good_inputs() -> bytes:
 def armed_programs(canary: str) -> damage.Made:
     yield from damage.armed_programs(good_program(), save, canary)
     yield from damage.armed_before_2_8(good_program(), save, canary)
-    yield from armed_text.armed(good_program(), save, canary)
+    yield from armed_text.armed(good_program(), canary)
 
 
 def armed_inputs(canary: str) -> damage.Made:
@@ -149,7 +146,6 @@ def load_each(
     folder: Path, jobs: Sequence[dict[str, Any]], box: Sandbox | None = None
 ) -> list[dict[str, Any]]:
     folder.mkdir()
-    places = (LOADING.parents[2], folder.parent / MODULES)
     command = [sys.executable, str(LOADING), str(folder)]
     done = subprocess.run(
         box.wrap_command(command, folder.parent) if box else command,
@@ -158,7 +154,7 @@ def load_each(
         capture_output=True,
         text=True,
         check=False,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, places))},
+        env={**os.environ, "PYTHONPATH": str(LOADING.parents[2])},
     )
     assert done.returncode == 0, done.stderr[-2000:]
     return [json.loads(line) for line in done.stdout.splitlines()]
@@ -167,7 +163,6 @@ def load_each(
 def answers(folder: Path, canary: Path) -> list[Answered]:
     good = folder / "good.pt2"
     good.write_bytes(good_program())
-    armed_text.write_module(folder / MODULES, str(canary))
     checks: list[str] = []
     jobs: list[dict[str, Any]] = []
     names: list[str] = []
@@ -215,36 +210,15 @@ def test_two_hundred_bad_files_get_an_answer_and_run_no_code(
     assert survivors() == []
 
 
-RUNS_CODE = {
-    "expressions of sizes": ("size-",),
-    "guards": ("guard",),
-    "enums and factories": ("enum", "factory"),
-    "names of inputs": ("input-name", "key"),
-    "custom autograd functions": ("called-by-name",),
-}
-"""What ``docs/trust.md`` lists, and the files here that use it."""
-
-
 def list_armed_texts(folder: Path) -> dict[Path, Path]:
     """Write a file for each text that torch runs; return each file's canary."""
     canaries = {}
-    for name in [name for name, _ in armed_text.armed(good_program(), save, "x")]:
+    for name in [name for name, _ in armed_text.armed(good_program(), "unused")]:
         canary = folder / f"executed-{name}"
-        armed_text.write_module(folder / MODULES, str(canary))
-        made = dict(armed_text.armed(good_program(), save, str(canary)))
         path = folder / f"{name}.pt2"
-        path.write_bytes(made[name])
+        path.write_bytes(dict(armed_text.armed(good_program(), str(canary)))[name])
         canaries[path] = canary
     return canaries
-
-
-def test_armed_texts_run_code_as_documented_without_a_sandbox() -> None:
-    names = [name for name, _ in armed_text.armed(good_program(), save, "x")]
-    known = tuple(start for starts in RUNS_CODE.values() for start in starts)
-    assert [name for name in names if not name.startswith(known)] == []
-    page = (LOADING.parents[2] / "docs" / "trust.md").read_text()
-    rows = [line for line in page.splitlines() if "use the sandbox" in line]
-    assert [what for what in RUNS_CODE if not any(what in row for row in rows)] == []
 
 
 @pytest.mark.skipif(bool(find_problem()), reason=find_problem() or "it works")
@@ -257,24 +231,21 @@ def test_armed_files_are_harmless_in_the_sandbox(tmp_path: Path) -> None:
     jobs = [{"unguarded": str(path)} for path in canaries]
     out = tmp_path / "loaded"
     out.mkdir()
-    box = Sandbox((out,), (*canaries, LOADING, tmp_path / MODULES))
+    box = Sandbox((out,), (*canaries, LOADING))
     load_each(out / "answers", jobs, box)
     assert [path for path, canary in canaries.items() if canary.exists()] == []
 
 
 def test_endless_reading_is_ended(tmp_path: Path) -> None:
-    folder = tmp_path / "bombs"
-    good = tmp_path / "good.pt2"
+    good, bomb, inputs = (tmp_path / name for name in ("a.pt2", "b.pt2", "c.pt"))
     good.write_bytes(good_program())
-    bombs = dict(armed_text.bombs(good_program()))
+    bomb.write_bytes(armed_text.size_bomb(good_program()))
+    inputs.write_bytes(armed_text.inputs_bomb(save))
     limit = {"reading_cpu_s": 8.0}
-    jobs: list[dict[str, Any]] = []
-    for path in files(folder, iter([*bombs.items()][:1]), ".pt2"):
-        jobs.append({"model": str(path), **limit})
-    laugh = dict(armed_text.bomb_inputs(save))["bomb-laugh"]
-    (tmp_path / "laugh.pt").write_bytes(laugh)
-    inputs = {"inputs": str(tmp_path / "laugh.pt")}
-    jobs.append({"model": str(good), **inputs, **limit})
+    jobs: list[dict[str, Any]] = [
+        {"model": str(bomb), **limit},
+        {"model": str(good), "inputs": str(inputs), **limit},
+    ]
     loaded = load_each(tmp_path / "loaded", jobs)
     assert [each["status"] for each in loaded] == [-signal.SIGXCPU] * 2
 
@@ -288,7 +259,6 @@ def test_armed_files_run_code_when_torch_loads_them_unguarded(tmp_path: Path) ->
         names = [name for name, _ in made("unused")]
         for name in names:
             canary = tmp_path / f"executed-{number}-{name}"
-            armed_text.write_module(tmp_path / MODULES, str(canary))
             data = dict(made(str(canary)))[name]  # it holds the canary's path
             path = tmp_path / f"{number}-{name}{suffix}"
             path.write_bytes(data)

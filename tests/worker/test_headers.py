@@ -1,16 +1,12 @@
-"""Headers are precompiled as ever, looked for once, and shared; programs are not."""
+"""Headers are precompiled as ever, and looked for once."""
 
 from __future__ import annotations
 
 import functools
-import tempfile
 from pathlib import Path
 
-import pytest
 import torch._inductor.config
-from torch._inductor.runtime.cache_dir_utils import default_cache_dir
 
-from shrinkfx.worker.aoti.backend import own_cache_variables
 from shrinkfx.worker.aoti.fast_build import cache_header_names
 
 _PLAIN = {"aot_inductor.compile_wrapper_opt_level": "O0"}
@@ -67,25 +63,3 @@ def test_missing_header_is_precompiled_again(tmp_path: Path) -> None:
     Path(first + ".gch").unlink()
     assert find("cpu.h", "-g") != first
     assert stock.asked == 2
-
-
-def test_only_atomically_written_cache_folders_are_shared(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Two that compile one program at once would pack each other's half of it."""
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
-    shared, program = Path(default_cache_dir()), "c" + "a" * 51
-    for name in ("ab", program):
-        (shared / name).mkdir(parents=True)
-    for folder in (tmp_path / "first", tmp_path / "second"):
-        folder.mkdir()
-        variables = own_cache_variables(folder)
-        assert variables["TMPDIR"] == str(folder)
-        cache = Path(variables["TORCHINDUCTOR_CACHE_DIR"])
-        assert cache.parent == folder  # where Inductor would look without the variable
-        assert cache.name == shared.name
-        for name in ("ab", "locks", "precompiled_headers"):
-            assert (cache / name).samefile(shared / name)
-        (cache / program).mkdir()  # of its own
-    assert not list((shared / program).iterdir())

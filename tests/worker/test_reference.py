@@ -15,7 +15,7 @@ from zoo import ZOO, export
 
 from shrinkfx.program.candidate import Candidate, Outputs
 from shrinkfx.program.skeleton import Skeleton
-from shrinkfx.protocol.answers import Checked, Difference
+from shrinkfx.protocol.answers import Checked
 from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.worker.checking.reference import Reference, run_in_float64
 from shrinkfx.worker.eager.intermediates import SEED, EagerValues, RunRecord, run_eager
@@ -193,30 +193,6 @@ def test_only_results_that_eager_rounds_get_wider_tolerances() -> None:
     assert spoilt[1] == pytest.approx(3.0)
     assert sound == (1.3e-6, 1e-5)
     assert whole == (0.0, 0.0)
-
-
-@pytest.mark.parametrize(
-    ("asked", "text"),
-    [
-        ({}, ""),
-        ({"strict": True}, "output 0: strides (1, 2), eager gives (3, 1)"),
-    ],
-)
-def test_other_strides_are_a_difference_only_if_strict(
-    asked: dict[str, Any], text: str
-) -> None:
-    inputs = Inputs((torch.randn(2, 3),), {})
-    exported = torch.export.export(torch.nn.ReLU(), inputs.args)
-    reference = Reference(
-        RebuiltCandidate(exported, inputs, inputs), CheckOptions(**asked)
-    )
-    reference.run_eager()
-
-    def compiled(x: torch.Tensor) -> list[torch.Tensor]:
-        return [x.relu().t().contiguous().t()]
-
-    found = reference.judge(compiled, lambda _: None)
-    assert found == Checked(Difference("strides", text) if text else None)
 
 
 def test_requested_tolerances_apply_to_each_result() -> None:

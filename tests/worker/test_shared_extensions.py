@@ -64,27 +64,19 @@ def test_same_extension_source_is_compiled_once(
     assert compiled == ["x", "y"]
 
 
-def test_extension_with_other_flags_is_compiled_again(
-    build: Callable[..., str], compiled: list[str]
+@pytest.mark.parametrize(
+    "different",
+    [
+        [{"flags": "-O1"}, {"flags": "-O2"}],
+        [{"flags": "-I/home/user/headers"}] * 2,  # whose content is not known
+        [{"source": "/home/user/ops.cpp"}] * 2,
+    ],
+)
+def test_extension_is_compiled_again_if_something_may_differ(
+    build: Callable[..., str], compiled: list[str], different: list[dict[str, str]]
 ) -> None:
-    build("a", "x", "-O1")
-    build("b", "x", "-O2")
-    assert compiled == ["x", "x"]
-
-
-def test_extension_with_user_include_paths_is_not_shared(
-    build: Callable[..., str], compiled: list[str]
-) -> None:
-    build("a", "x", "-I/home/user/headers")
-    build("b", "x", "-I/home/user/headers")
-    assert compiled == ["x", "x"]
-
-
-def test_extension_with_a_source_outside_the_build_is_not_shared(
-    build: Callable[..., str], compiled: list[str]
-) -> None:
-    build("a", "x", source="/home/user/ops.cpp")
-    build("b", "x", source="/home/user/ops.cpp")
+    for child, arguments in zip("ab", different, strict=True):
+        build(child, "x", **arguments)
     assert compiled == ["x", "x"]
 
 
