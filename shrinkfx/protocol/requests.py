@@ -192,7 +192,7 @@ class CheckOptions(ComparisonOptions, Message):
             may call them so that they do passes; () skips this test.
         tails: operators whose output storage is smaller than declared. The program
             fails only if it fails alike for every content of the memory that follows
-            (``worker/checking/with_aoti.py``).
+            (``worker/checking/check.py``).
     """
 
     OLD_NAMES: ClassVar[Mapping[str, str]] = {

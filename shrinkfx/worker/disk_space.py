@@ -13,8 +13,8 @@ from torch.export import ExportedProgram
 
 from shrinkfx.errors import Flag, LoadError, MessageText
 from shrinkfx.protocol.choices import MANY_BYTES
+from shrinkfx.worker.model import weights_of
 from shrinkfx.worker.sizes.bindings import nbytes
-from shrinkfx.worker.weights import weights_of
 
 _CHECK_BYTES = 64 << 20
 """The bytes that a check writes besides values and weights: 25 MB for 122 operators."""

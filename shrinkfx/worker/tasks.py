@@ -9,70 +9,43 @@ import shutil
 import socket
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch.utils import collect_env
 
 from shrinkfx.failure.signature import Stage
 from shrinkfx.program.listing.printed_program import PrintedProgram, Run
+from shrinkfx.protocol import requests
 from shrinkfx.protocol.answers import (
+    COMMON_ANSWERS,
     Answer,
+    Checked,
     Collected,
     Description,
     Done,
-    Examined,
-    Fitted,
     Inspected,
     Invalid,
     OpenSizes,
     Printed,
-    Registered,
     Row,
     Status,
 )
 from shrinkfx.protocol.choices import Backend
-from shrinkfx.protocol.requests import (
-    CheckAtSizes,
-    CheckCandidate,
-    CheckOptions,
-    CheckOriginal,
-    CollectVersions,
-    CompileOriginal,
-    Describe,
-    Examine,
-    ExamineCandidate,
-    ExportRunnable,
-    ExportSample,
-    FindSpace,
-    FitRewrites,
-    InspectEnvironment,
-    ListCandidate,
-    ReadSettings,
-    Request,
-    RunPreload,
-    RunRunnable,
-    RunScript,
-    SaveCandidate,
-    SaveInputs,
-    WriteCandidate,
-)
+from shrinkfx.protocol.requests import Request
 from shrinkfx.versions import RANGE
 from shrinkfx.worker.aoti import backend as aoti
-from shrinkfx.worker.checking.check import check
-from shrinkfx.worker.checking.evidence import (
-    describe_printed,
-    print_graph,
-    text_of_listing,
-)
-from shrinkfx.worker.checking.in_script import run_script
-from shrinkfx.worker.checking.reference import Reference
-from shrinkfx.worker.checking.with_aoti import (
+from shrinkfx.worker.checking import evidence
+from shrinkfx.worker.checking.check import (
+    Check,
     check_undeclared_sizes,
     compile_instrumented,
 )
+from shrinkfx.worker.checking.in_script import run_script
+from shrinkfx.worker.checking.reference import Reference
 from shrinkfx.worker.cpu_memory import guard_pages
 from shrinkfx.worker.cuda_memory import red_zones, sanitizer
 from shrinkfx.worker.eager.intermediates import EagerValues
@@ -80,26 +53,11 @@ from shrinkfx.worker.explaining.compiler_decisions import read_settings
 from shrinkfx.worker.explaining.origins import restore_known_names
 from shrinkfx.worker.forkserver import last_words
 from shrinkfx.worker.forkserver.supervise import OPERATOR, Note
-from shrinkfx.worker.graph.describe import (
-    content_digest,
-    count_inputs,
-    count_operators,
-    describe,
-    dynamic_dims,
-    is_functional,
-    keeps_state,
-)
+from shrinkfx.worker.graph import describe
 from shrinkfx.worker.graph.rebuild import CannotRebuild, RebuiltCandidate
 from shrinkfx.worker.listing.fit import fit_rewrites
-from shrinkfx.worker.loading import devices
-from shrinkfx.worker.loading.import_advice import (
-    PTXAS_FROM,
-    ptxas_version,
-    summarize_error,
-    triton_version,
-)
-from shrinkfx.worker.operators.examine import examine, examine_runs
-from shrinkfx.worker.operators.repeated_call import custom_operators
+from shrinkfx.worker.loading import devices, import_advice
+from shrinkfx.worker.operators.examine import custom_operators, examine, examine_runs
 from shrinkfx.worker.preloads.alone import register
 from shrinkfx.worker.printing.module import Unprintable
 from shrinkfx.worker.private_api import FEATURES
@@ -107,140 +65,121 @@ from shrinkfx.worker.sizes.read_space import find_space
 from shrinkfx.worker.worker_state import SKELETON, WorkerState
 
 
+@dataclass(frozen=True)
+class Job:
+    """A request in the child that answers it.
+
+    Attributes:
+        note: notes each stage before it begins.
+        folder: the child's own folder.
+    """
+
+    request: Request
+    note: Note
+    folder: Path
+
+    @property
+    def task(self) -> Any:
+        return self.request.task
+
+    @property
+    def options(self) -> requests.CheckOptions:
+        return self.request.options
+
+
 class Worker(WorkerState):
     """A server's state with the methods that answer requests, in a forked child."""
 
     def perform(self, request: Request, note: Note, folder: Path) -> Answer:
-        return request.task.require(self._answer(request, note, folder))
+        torch.set_num_threads(self.threads)
+        if request.one_thread:
+            last_words.limit_to_one_thread()
+        self.settle(request)
+        perform = TASKS.get(type(request.task))
+        if perform is None:
+            raise TypeError(f"no worker does {request.task}")
+        try:
+            answer = perform(self, Job(request, note, folder))
+        except _InvalidCandidate as error:
+            answer = Invalid(str(error))
+        if not isinstance(answer, (Checked, *COMMON_ANSWERS)):  # a check notes its end
+            note(Stage.DONE)
+        return request.task.require(answer)
 
     def settle(self, request: Request) -> None:
         """Apply the settings that must precede CUDA; a pre-warmed child has done so."""
         side = request.options.guard_pages
         if self.on_gpu:
-            red_zones.install_red_zones(side, loud=isinstance(request.task, RunScript))
+            is_script = isinstance(request.task, requests.RunScript)
+            red_zones.install_red_zones(side, loud=is_script)
         else:
             guard_pages.set_guard_side(side)
         _set_variables(request.options.environment)
 
     def instrument(self, request: Request, note: Note, folder: Path) -> Request:
         """Compile the program for an interpreter that runs under AddressSanitizer."""
-        match request.task:
-            case CheckOriginal():
-                return compile_instrumented(
-                    self.setup, self._input_program, request, note, folder
-                )
-            case CheckCandidate() as task:
-                build = partial(self.build_candidate, task, request.options)
-                return compile_instrumented(self.setup, build, request, note, folder)
-        return request
+        build = self._input_program
+        if isinstance(request.task, requests.CheckCandidate):
+            build = partial(self.build_candidate, request.task, request.options)
+        elif not isinstance(request.task, requests.CheckOriginal):
+            return request
+        return compile_instrumented(self.setup, build, request, note, folder)
 
-    def _answer(self, request: Request, note: Note, folder: Path) -> Answer:
-        torch.set_num_threads(self.threads)
-        if request.one_thread:
-            last_words.limit_to_one_thread()
-        self.settle(request)
-        options = request.options
-        match request.task:
-            case Describe():
-                return self._describe(options, note, folder)
-            case Examine() as task:
-                return self._examine(task, note, folder)
-            case ExamineCandidate() as task:
-                return self._examine_candidate(task, options, note, folder)
-            case CheckOriginal():
-                return self._check_original(options, note, folder)
-            case CheckCandidate() as task:
-                return self._check_candidate(task, options, note, folder)
-            case SaveCandidate() as task:
-                return self._save(task, options, note)
-            case WriteCandidate() as task:
-                return self._write(task, options, note)
-            case FitRewrites() as task:
-                return self._fit(task, options, note)
-            case ListCandidate() as task:
-                return self._list(task, options, note)
-            case FindSpace():
-                return self._find_space(note)
-            case CompileOriginal():
-                return self._compile(options, note, folder)
-            case CheckAtSizes() as task:
-                return self._check_at_sizes(task, options, note, folder)
-            case SaveInputs() as task:
-                return self._save_inputs(task, note)
-            case ReadSettings() as task:
-                note(Stage.DONE)
-                return read_settings(self.setup, task.wanted)
-            case CollectVersions():
-                return self._collect_versions(note)
-            case InspectEnvironment():
-                note(Stage.DONE)
-                return inspect()
-            case ExportSample() as task:
-                return export_sample(task, note)
-            case RunPreload() as task:
-                return self._register(task, note, folder)
-            case ExportRunnable() as task:
-                from shrinkfx.worker.intake.runnable import export_runnable
-
-                return export_runnable(task, note, folder)
-            case RunRunnable() as task:
-                from shrinkfx.worker.intake.runnable import run_runnable
-
-                return run_runnable(task, note, folder)
-            case RunScript() as task:
-                return run_script(task, self.setup, options, note, folder)
-        raise TypeError(f"no worker does {request.task}")
-
-    def _describe(self, options: CheckOptions, note: Note, folder: Path) -> Description:
+    def describe(self, job: Job) -> Description:
         self.prepare_eager()
-        note(Stage.EAGER)
-        program, home = self.base_program(options.graph)
-        recorded = EagerValues(home, program).record(program, folder / OPERATOR)
-        content = content_digest(
+        job.note(Stage.EAGER)
+        program, home = self.base_program(job.options.graph)
+        recorded = EagerValues(home, program).record(program, job.folder / OPERATOR)
+        content = describe.content_digest(
             self.setup.model, self.setup.inputs, *self.setup.preloads
         )
-        skeleton = describe(program, content).to_json()
-        path = home / SKELETON
-        path.write_text(json.dumps(skeleton))
-        note(Stage.DONE)
+        path, original = home / SKELETON, program.original
+        skeleton = describe.describe(program, content)
+        path.write_text(json.dumps(skeleton.to_json()))
         return Description(
             skeleton=str(path),
             eager_error=recorded.error,
             stopped=recorded.stopped,
             mismatches=recorded.mismatches,
-            custom=tuple(custom_operators(program.original)),
-            inputs=count_inputs(program.original),
-            dynamic_dims=dynamic_dims(program.original),
-            keeps_state=keeps_state(program),
-            functional=is_functional(program.original),
-            operators=count_operators(program.original.graph_module),
+            custom=tuple(custom_operators(original)),
+            inputs=describe.count_inputs(original),
+            dynamic_dims=describe.dynamic_dims(original),
+            keeps_state=describe.keeps_state(program),
+            functional=describe.is_functional(original),
+            operators=describe.count_operators(original.graph_module),
         )
 
-    def _examine(self, task: Examine, note: Note, folder: Path) -> Examined:
+    def examine(self, job: Job) -> Answer:
         self.prepare_eager()
-        note(Stage.EAGER)
-        return examine(self.load_program(), task, folder / OPERATOR)
+        job.note(Stage.EAGER)
+        return examine(self.load_program(), job.task, job.folder / OPERATOR)
 
-    def _examine_candidate(
-        self, task: ExamineCandidate, options: CheckOptions, note: Note, folder: Path
-    ) -> Answer:
-        note(Stage.REBUILD)
-        try:
-            built = self.build_candidate(task, options)
-        except (CannotRebuild, Unprintable) as error:
-            return Invalid(str(error))
+    def examine_candidate(self, job: Job) -> Answer:
+        built = self._build(job)
         if built.names is not None and not built.names.why_not:
             built = built.with_original_names()
         self.prepare_eager()
-        note(Stage.EAGER)
-        runs = [built.passing] if built.passing else []
-        runs.append(built.failing)
-        return examine_runs(built.exported, runs, task, folder / OPERATOR)
+        job.note(Stage.EAGER)
+        runs = [*([built.passing] if built.passing else []), built.failing]
+        return examine_runs(built.exported, runs, job.task, job.folder / OPERATOR)
 
-    def _check_original(
-        self, options: CheckOptions, note: Note, folder: Path
-    ) -> Answer:
-        return check(self.setup, self._input_program(), options, note, folder)
+    def _build(self, job: Job) -> RebuiltCandidate:
+        """Build the program of a candidate.
+
+        Raises:
+            _InvalidCandidate: the candidate is no program.
+        """
+        job.note(Stage.REBUILD)
+        try:
+            return self.build_candidate(job.task, job.options)
+        except (CannotRebuild, Unprintable) as error:
+            raise _InvalidCandidate(str(error)) from error
+
+    def _check(self, job: Job, run: RebuiltCandidate) -> Check:
+        return Check(self.setup, run, job.options, job.note, job.folder)
+
+    def check_original(self, job: Job) -> Answer:
+        return self._check(job, self._input_program()).perform()
 
     def _input_program(self) -> RebuiltCandidate:
         """Return the input program unchanged."""
@@ -251,43 +190,32 @@ class Worker(WorkerState):
             original, *inputs, passing=program.passing, original=original
         )
 
-    def _check_candidate(
-        self,
-        task: CheckCandidate,
-        options: CheckOptions,
-        note: Note,
-        folder: Path,
-    ) -> Answer:
-        note(Stage.REBUILD)
-        try:
-            built = self.build_candidate(task, options)
-        except (CannotRebuild, Unprintable) as error:
-            return Invalid(str(error))
-        built, options = restore_known_names(built, options)
-        return check(self.setup, built, options, note, folder)
+    def check_candidate(self, job: Job) -> Answer:
+        built, options = restore_known_names(self._build(job), job.options)
+        return replace(self._check(job, built), options=options).perform()
 
-    def _save(self, task: SaveCandidate, options: CheckOptions, note: Note) -> Answer:
+    def check_at_sizes(self, job: Job) -> Answer:
+        run = self.program_at_sizes(job.task.sizes, job.task.seed)
+        check = self._check(job, run)
+        return check_undeclared_sizes(check) if job.task.outside else check.perform()
+
+    def save(self, job: Job) -> Answer:
         """Save a candidate and its inputs as files for the user's command."""
-        note(Stage.REBUILD)
-        try:
-            built = self.build_candidate(task, options)
-        except (CannotRebuild, Unprintable) as error:
-            return Invalid(str(error))
+        built = self._build(job)
         self.prepare_eager()
-        note(Stage.EAGER)
-        Reference(built, options).run_eager()
+        job.note(Stage.EAGER)
+        Reference(built, job.options).run_eager()
         try:
-            self.save_program(built.exported, Path(task.path))
+            self.save_program(built.exported, Path(job.task.path))
         except Exception as error:  # noqa: BLE001 - it raises anything
             return Invalid(f"torch.export.save refuses it: {error}")
-        torch.save(built.failing.args, task.inputs)
-        note(Stage.DONE)
+        torch.save(built.failing.args, job.task.inputs)
         return Done()
 
-    def _write(
-        self, task: WriteCandidate, options: CheckOptions, note: Note
-    ) -> Printed:
-        note(Stage.REBUILD)
+    def write(self, job: Job) -> Printed:
+        """Save a candidate as a file, and print it as source code."""
+        job.note(Stage.REBUILD)
+        task, options = job.task, job.options
         built = self.build_candidate(task, options)
         as_source = self.write_program(built.exported, Path(task.path))
         device = "cuda" if self.setup.backend == Backend.INTERPRETER else ""
@@ -297,76 +225,107 @@ class Worker(WorkerState):
             listing = listing.with_single_run(Run.PASSING) if listing else None
         if listing is None:
             two_sets = self.load_program().failing is not self.load_program().example
-            text = print_graph(built, device, two_sets=two_sets)
+            text = evidence.print_graph(built, device, two_sets=two_sets)
         else:
-            text = text_of_listing(built, listing, self.saved_values(options), device)
+            saved = self.saved_values(options)
+            text = evidence.text_of_listing(built, listing, saved, device)
         if task.anonymous:
             text = text.without_names()
         torch.save(text.values, task.data)
         self.prepare_eager()
-        note(Stage.DONE)
-        return replace(
-            describe_printed(built, text, options), is_source_archive=as_source
-        )
+        printed = evidence.describe_printed(built, text, options)
+        return replace(printed, is_source_archive=as_source)
 
-    def _list(self, task: ListCandidate, options: CheckOptions, note: Note) -> Answer:
-        note(Stage.REBUILD)
+    def list_candidate(self, job: Job) -> Answer:
+        job.note(Stage.REBUILD)
         try:
-            answer = self.listing_of_candidate(task, options)
+            return self.listing_of_candidate(job.task, job.options)
         except (CannotRebuild, Unprintable) as error:
             return Invalid(str(error))
-        note(Stage.DONE)
-        return answer
 
-    def _fit(self, task: FitRewrites, options: CheckOptions, note: Note) -> Fitted:
-        note(Stage.REBUILD)
-        listing = PrintedProgram.from_json(task.candidate["listing"])
-        fitted = fit_rewrites(listing, task.rewrites, self.saved_values(options))
-        note(Stage.DONE)
-        return fitted
+    def fit(self, job: Job) -> Answer:
+        job.note(Stage.REBUILD)
+        listing = PrintedProgram.from_json(job.task.candidate["listing"])
+        saved = self.saved_values(job.options)
+        return fit_rewrites(listing, job.task.rewrites, saved)
 
-    def _find_space(self, note: Note) -> OpenSizes:
+    def find_space(self, job: Job) -> OpenSizes:
         program = self.load_program()
-        space = find_space(program.original, program.failing)
-        note(Stage.DONE)
-        return OpenSizes(space)
+        return OpenSizes(find_space(program.original, program.failing))
 
-    def _compile(self, options: CheckOptions, note: Note, folder: Path) -> Done:
-        note(Stage.COMPILE)
+    def compile(self, job: Job) -> Done:
+        job.note(Stage.COMPILE)
         original = self.load_program().original
-        aoti.build_once(original, folder, self.setup.inductor, options)
-        note(Stage.DONE)
+        aoti.build_once(original, job.folder, self.setup.inductor, job.options)
         return Done()
 
-    def _check_at_sizes(
-        self, task: CheckAtSizes, options: CheckOptions, note: Note, folder: Path
-    ) -> Answer:
-        run = self.program_at_sizes(task.sizes, task.seed)
-        checked = check_undeclared_sizes if task.outside else check
-        return checked(self.setup, run, options, note, folder)
+    def save_inputs(self, job: Job) -> Done:
+        """Save inputs of some sizes, and passing inputs if the task has their sizes."""
 
-    def _save_inputs(self, task: SaveInputs, note: Note) -> Done:
-        made = self.program_at_sizes(task.sizes, task.seed).failing
-        saved = {"args": made.args, "kwargs": made.kwargs}
-        passing = {}
-        if task.passing is not None:
-            near = self.program_at_sizes(task.passing, task.seed).failing
-            passing = {"passing": {"args": near.args, "kwargs": near.kwargs}}
-        torch.save({**saved, **passing}, task.path)
-        note(Stage.DONE)
+        def at(sizes: Mapping[str, int]) -> dict[str, Any]:
+            made = self.program_at_sizes(sizes, job.task.seed).failing
+            return {"args": made.args, "kwargs": made.kwargs}
+
+        passing = job.task.passing
+        saved = {} if passing is None else {"passing": at(passing)}
+        torch.save({**at(job.task.sizes), **saved}, job.task.path)
         return Done()
 
-    def _collect_versions(self, note: Note) -> Collected:
-        note(Stage.DONE)
-        text = collect_env.get_pretty_env_info()
-        return Collected(text, (socket.gethostname(), platform.node()))
+    def run_preload(self, job: Job) -> Answer:
+        job.note(Stage.RUN)
+        task = job.task
+        setup = replace(self.setup, model=task.model, directory=str(job.folder))
+        return register(Path(task.path), setup, task.operators)
 
-    def _register(self, task: RunPreload, note: Note, folder: Path) -> Registered:
-        note(Stage.RUN)
-        setup = replace(self.setup, model=task.model, directory=str(folder))
-        answer = register(Path(task.path), setup, task.operators)
-        note(Stage.DONE)
-        return answer
+
+class _InvalidCandidate(Exception):
+    """A candidate is no program; says why."""
+
+
+def _collect_versions(worker: Worker, job: Job) -> Collected:
+    text = collect_env.get_pretty_env_info()
+    return Collected(text, (socket.gethostname(), platform.node()))
+
+
+def _export_runnable(worker: Worker, job: Job) -> Answer:
+    from shrinkfx.worker.intake.runnable import export_runnable
+
+    return export_runnable(job.task, job.note, job.folder)
+
+
+def _run_runnable(worker: Worker, job: Job) -> Answer:
+    from shrinkfx.worker.intake.runnable import run_runnable
+
+    return run_runnable(job.task, job.note, job.folder)
+
+
+TASKS: Mapping[type[requests.Task], Callable[[Worker, Job], Answer]] = {
+    requests.Describe: Worker.describe,
+    requests.Examine: Worker.examine,
+    requests.ExamineCandidate: Worker.examine_candidate,
+    requests.CheckOriginal: Worker.check_original,
+    requests.CheckCandidate: Worker.check_candidate,
+    requests.CheckAtSizes: Worker.check_at_sizes,
+    requests.SaveCandidate: Worker.save,
+    requests.WriteCandidate: Worker.write,
+    requests.ListCandidate: Worker.list_candidate,
+    requests.FitRewrites: Worker.fit,
+    requests.FindSpace: Worker.find_space,
+    requests.CompileOriginal: Worker.compile,
+    requests.SaveInputs: Worker.save_inputs,
+    requests.RunPreload: Worker.run_preload,
+    requests.RunScript: lambda worker, job: run_script(
+        job.task, worker.setup, job.options, job.note, job.folder
+    ),
+    requests.ReadSettings: lambda worker, job: read_settings(
+        worker.setup, job.task.wanted
+    ),
+    requests.CollectVersions: _collect_versions,
+    requests.InspectEnvironment: lambda worker, job: inspect(),
+    requests.ExportSample: lambda worker, job: export_sample(job.task, job.note),
+    requests.ExportRunnable: _export_runnable,
+    requests.RunRunnable: _run_runnable,
+}
 
 
 def _set_variables(environment: Mapping[str, str]) -> None:
@@ -391,12 +350,11 @@ class _Sample(torch.nn.Module):
         return torch.relu(x) + 1.0
 
 
-def export_sample(task: ExportSample, note: Note) -> Done:
+def export_sample(task: requests.ExportSample, note: Note) -> Done:
     """Export a program of two operators, and save it."""
     note(Stage.EAGER)
     exported = torch.export.export(_Sample(), (torch.linspace(-1.0, 1.0, 64),))
     torch.export.save(exported, Path(task.path))
-    note(Stage.DONE)
     return Done()
 
 
@@ -437,22 +395,34 @@ def _tool(
     try:
         return Row(part, Status.WORKS, get_version())
     except absent as error:
-        return Row(part, Status.MISSING, summarize_error(error), cost, remedy)
+        return Row(
+            part, Status.MISSING, import_advice.summarize_error(error), cost, remedy
+        )
     except Exception as error:  # noqa: BLE001 - any other error: it is broken
-        return Row(part, Status.BROKEN, summarize_error(error), cost, remedy)
+        return Row(
+            part, Status.BROKEN, import_advice.summarize_error(error), cost, remedy
+        )
 
 
 def _triton() -> Row:
     cost = "CUDA programs cannot be compiled; CPU programs do not need Triton."
     remedy = f"Run {sys.executable} -m pip install triton."
-    return _tool("Triton", triton_version, ModuleNotFoundError, cost, remedy)
+    return _tool(
+        "Triton", import_advice.triton_version, ModuleNotFoundError, cost, remedy
+    )
 
 
 def _ptxas(triton: Row) -> Row:
     if not triton.works:
         return Row("ptxas", Status.NOT_TRIED, "needs Triton: see that row")
     cost = "CUDA programs cannot be compiled."
-    return _tool("ptxas", ptxas_version, RuntimeError, cost, _sentence(PTXAS_FROM))
+    return _tool(
+        "ptxas",
+        import_advice.ptxas_version,
+        RuntimeError,
+        cost,
+        _sentence(import_advice.PTXAS_FROM),
+    )
 
 
 def _gpu() -> Row:

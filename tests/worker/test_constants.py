@@ -20,7 +20,7 @@ from shrinkfx.protocol.requests import CheckOptions, Setup
 from shrinkfx.worker.aoti import backend
 from shrinkfx.worker.aoti import backend as aoti
 from shrinkfx.worker.aoti.backend import CannotKeepWeightsApart
-from shrinkfx.worker.checking.check import check
+from shrinkfx.worker.checking.check import Check
 from shrinkfx.worker.graph.rebuild import RebuiltCandidate
 from shrinkfx.worker.model import Inputs
 
@@ -191,7 +191,7 @@ def test_package_that_refuses_weights_is_rebuilt_with_weights_inside(
     run = RebuiltCandidate(program, example, example)
     options = CheckOptions(weights=Weights.BESIDE, package="kept")
     stages: list[str] = []
-    check(Setup(str(tmp_path)), run, options, stages.append, tmp_path)
+    Check(Setup(str(tmp_path)), run, options, stages.append, tmp_path).perform()
     assert asked == [options, CheckOptions(weights=Weights.INSIDE)]
     assert stages[-4:] == ["load", "run", "compare", "done"]
 

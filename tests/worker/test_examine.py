@@ -19,8 +19,8 @@ from shrinkfx.protocol.operators import Misbehavior, OperatorFinding
 from shrinkfx.protocol.requests import Examine, ExamineCandidate, Request, Setup
 from shrinkfx.worker.forkserver.supervise import become_subreaper, supervise
 from shrinkfx.worker.model import Inputs, Program
+from shrinkfx.worker.operators.examine import custom_operators as custom_in
 from shrinkfx.worker.operators.examine import examine, examine_runs, find_fake_kernel
-from shrinkfx.worker.operators.repeated_call import custom_operators as custom_in
 from shrinkfx.worker.tasks import Worker
 
 OPS = torch.ops.declared

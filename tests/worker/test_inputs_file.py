@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from shrinkfx.errors import LoadError
-from shrinkfx.worker.loading.inputs_file import read_inputs
+from shrinkfx.worker.loading.load import read_inputs
 
 X = torch.ones(3)
 

@@ -19,7 +19,7 @@ from shrinkfx.protocol.requests import CheckOptions, Setup
 from shrinkfx.testing import chain, whole
 from shrinkfx.worker import disk_space
 from shrinkfx.worker.aoti import backend as aoti
-from shrinkfx.worker.checking.check import check
+from shrinkfx.worker.checking.check import Check
 from shrinkfx.worker.graph.rebuild import RebuiltCandidate
 from shrinkfx.worker.model import Inputs
 
@@ -49,7 +49,8 @@ def checked(folder: Path, **options: Any) -> Checked:
     inputs = Inputs((torch.ones(4),), {})
     run = RebuiltCandidate(torch.export.export(Doubles(), inputs.args), inputs, inputs)
     setup = Setup(str(folder))
-    answer = check(setup, run, CheckOptions(**options), lambda _: None, folder)
+    check = Check(setup, run, CheckOptions(**options), lambda _: None, folder)
+    answer = check.perform()
     assert isinstance(answer, Checked)
     assert answer.difference
     return answer

@@ -16,7 +16,7 @@ from torch.export import Dim, export
 from shrinkfx.protocol.answers import Checked
 from shrinkfx.protocol.requests import CheckOptions, Setup
 from shrinkfx.worker.aoti import backend as aoti
-from shrinkfx.worker.checking.with_aoti import check_undeclared_sizes
+from shrinkfx.worker.checking.check import Check, check_undeclared_sizes
 from shrinkfx.worker.graph.rebuild import RebuiltCandidate
 from shrinkfx.worker.model import Inputs
 
@@ -110,9 +110,8 @@ def _outside(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Outside:
         monkeypatch.setattr(aoti, "load", lambda package: compiled)
         made = RebuiltCandidate(HALVES, EXAMPLE, Inputs((torch.randn(rows, 2),), {}))
         options = CheckOptions(package="package")
-        answer = check_undeclared_sizes(
-            SETUP, made, options, lambda stage: None, tmp_path
-        )
+        check = Check(SETUP, made, options, lambda stage: None, tmp_path)
+        answer = check_undeclared_sizes(check)
         assert isinstance(answer, Checked)
         return answer
 

@@ -14,8 +14,7 @@ from torch.export import Dim, export
 from shrinkfx.protocol.answers import Checked
 from shrinkfx.protocol.requests import CheckOptions, Setup
 from shrinkfx.worker.aoti import backend as aoti
-from shrinkfx.worker.checking.check import check
-from shrinkfx.worker.checking.with_aoti import check_with_aoti
+from shrinkfx.worker.checking.check import Check
 from shrinkfx.worker.explaining.recording import Recording
 from shrinkfx.worker.graph.rebuild import RebuiltCandidate
 from shrinkfx.worker.model import Inputs
@@ -63,11 +62,8 @@ def tried(
     stages: list[str] = []
     setup = Setup(str(folder))
     run = RebuiltCandidate(exported, example, failing, passing=passing)
-    note = stages.append
-    if recording:
-        said = check_with_aoti(setup, run, CheckOptions(), note, folder, recording)
-    else:
-        said = check(setup, run, CheckOptions(), note, folder)
+    check = Check(setup, run, CheckOptions(), stages.append, folder, recording)
+    said = check.answer()
     assert isinstance(said, Checked)
     return said, stages
 

@@ -14,6 +14,7 @@ from shrinkfx.check.client.server import Server
 from shrinkfx.check.oracle import Limits, Meter
 from shrinkfx.check.script import ScriptRunner
 from shrinkfx.failure.signature import Kind
+from shrinkfx.failure.verdict import Observation
 from shrinkfx.protocol.answers import Built
 from shrinkfx.protocol.choices import Build, Step
 from shrinkfx.protocol.requests import CheckOptions, Request, RunScript
@@ -217,7 +218,8 @@ def test_script_in_a_fork_is_built_like_a_candidate(script: Script) -> None:
 def test_forks_share_objects_but_a_new_interpreter_does_not(script: Script) -> None:
     script.write("1")
     assert all(RIGHT in script.run(fresh=False).log for _ in range(2))
-    assert len(objects := script.objects()) == 2
+    objects = script.objects()
+    assert len(objects) == 2
     for each in objects:
         each.write_text("no object")
     fork, fresh = (script.run(fresh=fresh) for fresh in (False, True))

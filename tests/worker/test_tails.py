@@ -12,7 +12,8 @@ from torch.export import export
 
 from shrinkfx.protocol.answers import Answer, Checked, Difference, Invalid
 from shrinkfx.protocol.requests import CheckOptions
-from shrinkfx.worker.checking.with_aoti import FILLINGS, add_tails, require_same_failure
+from shrinkfx.worker.checking.check import add_tails, require_same_failure
+from shrinkfx.worker.eager.intermediates import FILLINGS
 from shrinkfx.worker.graph.rebuild import RebuiltCandidate
 from shrinkfx.worker.model import Inputs
 

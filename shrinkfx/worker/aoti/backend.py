@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
 from torch.export import ExportedProgram
@@ -25,15 +26,9 @@ from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.worker import build_cache, native
 from shrinkfx.worker.aoti.fast_build import fast_build, with_plain_wrapper
 from shrinkfx.worker.aoti.object_store import SharedObjects
-from shrinkfx.worker.aoti.patching import replace_attribute
 from shrinkfx.worker.disk_space import require_space_for_weights
 from shrinkfx.worker.loading.devices import gpu_of
 from shrinkfx.worker.private_api import build_api, inductor_api, weights_api
-from shrinkfx.worker.private_api.inductor_api import (
-    config,
-    default_cache_dir,
-    get_cpp_compiler,
-)
 
 
 def import_inductor() -> None:
@@ -52,8 +47,6 @@ def warm_up() -> None:
     Raises:
         LoadError: there is no C++ compiler, or another process holds a lock.
     """
-    from shrinkfx.worker.private_api.inductor_api import InvalidCxxCompiler
-
     import_inductor()
     try:
         with cache_instruction_sets():
@@ -64,16 +57,14 @@ def warm_up() -> None:
             "it; else set TORCHINDUCTOR_CACHE_DIR to a folder of this run's own"
         )
         raise LoadError("Inductor's cache", str(error), advice) from error
-    except (InvalidCxxCompiler, OSError) as error:
+    except (inductor_api.InvalidCxxCompiler, OSError) as error:
         advice = f"install g++, or set CXX to the path of a compiler. {SEE_DOCTOR}"
         raise LoadError("C++", str(error).partition("\n")[0], advice) from error
 
 
 def compiler_version() -> str:
     """Return the version of the C++ compiler that Inductor uses, such as 12.2.0."""
-    from shrinkfx.worker.private_api.inductor_api import get_cpp_compiler
-
-    command = [*shlex.split(get_cpp_compiler()), "-dumpfullversion"]
+    command = [*shlex.split(inductor_api.get_cpp_compiler()), "-dumpfullversion"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=20)
     except (OSError, subprocess.TimeoutExpired):
@@ -174,6 +165,24 @@ def _compile_package(
     return Path(build(exported, folder, inductor))
 
 
+@contextlib.contextmanager
+def instrument_kernels(flags: str) -> Iterator[None]:
+    """Compile kernels, and link the libraries that hold them, with more flags.
+
+    Only a process under AddressSanitizer can load a library that is instrumented for
+    it, but that process would take several times as long to compile the library.
+    """
+    stock = build_api.CppBuilder.get_command_line
+
+    def command(builder: build_api.CppBuilder) -> str:
+        line = stock(builder)
+        is_kernel = builder.get_target_file_path().endswith((".kernel.o", ".so"))
+        return f"{line} {flags}" if is_kernel else line
+
+    with mock.patch.object(build_api.CppBuilder, "get_command_line", command):
+        yield
+
+
 def _keep_package(built: Package, exported: ExportedProgram, place: Path) -> Package:
     """Move a package to the path where later checks find it, in one step.
 
@@ -203,7 +212,7 @@ def temporary_folder_variables(folder: Path) -> dict[str, str]:
     Returns:
         Environment variables.
     """
-    caches = Path(default_cache_dir())
+    caches = Path(inductor_api.default_cache_dir())
     caches.mkdir(parents=True, exist_ok=True)
     (folder / caches.name).symlink_to(caches)
     return {"TMPDIR": str(folder)}
@@ -225,7 +234,7 @@ def own_cache_variables(folder: Path) -> dict[str, str]:
     Returns:
         Environment variables.
     """
-    default = Path(default_cache_dir())
+    default = Path(inductor_api.default_cache_dir())
     shared = Path(os.environ.get(_CACHE) or default)
     for place in (default / _HEADERS, shared / _LOCKS):
         place.mkdir(parents=True, exist_ok=True)
@@ -298,7 +307,7 @@ def cache_instruction_sets() -> Iterator[None]:
                 note.touch()
         return usable
 
-    with replace_attribute(build_api.VecISA, "check_build", check_build):
+    with mock.patch.object(build_api.VecISA, "check_build", check_build):
         yield
 
 
@@ -314,7 +323,7 @@ def _note(isa: build_api.VecISA, code: str) -> Path | None:
 
 def _machine() -> tuple[object, ...]:
     """Return values that identify the CPU, the compiler and PyTorch."""
-    compiler = get_cpp_compiler()
+    compiler = inductor_api.get_cpp_compiler()
     lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
     variables = sorted(
         (name, value)
@@ -391,7 +400,7 @@ def _has_required_api() -> bool:
     """Return whether this torch can leave weights out and accept them later."""
     if weights_api.FEATURE.missing:
         return False
-    defaults = config.get_config_copy()
+    defaults = inductor_api.config.get_config_copy()
     in_library = defaults.get("aot_inductor.package_constants_in_so") is True
     loader = weights_api.AOTIModelPackageLoader
     update = getattr(loader, "update_constant_buffer", None)
@@ -413,7 +422,7 @@ def collect_constants() -> Iterator[dict[str, torch.Tensor]]:
     """Collect the constants of the programs that are compiled inside the context."""
     collected: dict[str, torch.Tensor] = {}
     compiler = weights_api.AotCodeCompiler
-    stock, descriptor = compiler.compile, vars(compiler)["compile"]
+    stock = compiler.compile
 
     def compile_noted(
         graph: weights_api.GraphLowering, *args: Any, **kwargs: Any
@@ -423,11 +432,8 @@ def collect_constants() -> Iterator[dict[str, torch.Tensor]]:
                 collected[name] = graph.get_original_value_of_constant(name)
         return stock(graph, *args, **kwargs)
 
-    compiler.compile = compile_noted
-    try:
+    with mock.patch.object(compiler, "compile", compile_noted):
         yield collected
-    finally:
-        compiler.compile = descriptor
 
 
 def require_plain(constants: Constants) -> None:

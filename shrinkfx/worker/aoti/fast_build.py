@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
 
@@ -31,7 +32,6 @@ from shrinkfx.protocol.answers import Built
 from shrinkfx.protocol.choices import Build, InductorOptions, Step
 from shrinkfx.worker import build_cache
 from shrinkfx.worker.aoti.object_store import NOT_SHARED, SharedObjects
-from shrinkfx.worker.aoti.patching import replace_attribute
 from shrinkfx.worker.forkserver.supervise import BUILT
 from shrinkfx.worker.model import Keywords
 from shrinkfx.worker.private_api import build_api, inductor_api
@@ -77,8 +77,8 @@ def fast_build(
 
     with (
         contextlib.closing(session),
-        replace_attribute(build_api.CppBuilder, "__init__", remember),
-        replace_attribute(build_api.CppBuilder, "build", build_fast),
+        mock.patch.object(build_api.CppBuilder, "__init__", remember),
+        mock.patch.object(build_api.CppBuilder, "build", build_fast),
         remember_headers(folder.parent),
     ):
         yield
@@ -329,7 +329,7 @@ Precompile = Callable[..., str]
 _COMPILED = (".gch", ".pch")
 
 
-def remember_headers(home: Path) -> contextlib.AbstractContextManager[None]:
+def remember_headers(home: Path) -> contextlib.AbstractContextManager[object]:
     """Let all children of a server look for each precompiled header only once.
 
     Args:
@@ -337,7 +337,7 @@ def remember_headers(home: Path) -> contextlib.AbstractContextManager[None]:
     """
     name = "_precompile_header"
     precompile = build_api.codecache._precompile_header
-    return replace_attribute(
+    return mock.patch.object(
         build_api.codecache, name, cache_header_names(precompile, home)
     )
 

@@ -24,17 +24,11 @@ from pathlib import Path
 import torch
 
 from shrinkfx.failure.signature import Stage
+from shrinkfx.protocol import requests
 from shrinkfx.protocol.answers import Ending
 from shrinkfx.protocol.choices import Step
 from shrinkfx.protocol.files import LOWERING
-from shrinkfx.protocol.requests import (
-    CheckAtSizes,
-    CheckCandidate,
-    CheckOriginal,
-    CompileOriginal,
-    ForkServer,
-    Request,
-)
+from shrinkfx.protocol.requests import Request
 from shrinkfx.worker.aoti.backend import build
 from shrinkfx.worker.aoti.fast_build import StepPassed, fast_build, with_plain_wrapper
 from shrinkfx.worker.forkserver.progress_bars import without_monitor_thread
@@ -42,10 +36,15 @@ from shrinkfx.worker.model import Program
 from shrinkfx.worker.private_api import build_api, first_lowering_api, inductor_api
 from shrinkfx.worker.private_api.graph_api import pytree as _pytree
 
-_LOWER = (CheckAtSizes, CheckCandidate, CheckOriginal, CompileOriginal)
+_LOWER = (
+    requests.CheckAtSizes,
+    requests.CheckCandidate,
+    requests.CheckOriginal,
+    requests.CompileOriginal,
+)
 """Tasks that may lower a program."""
 
-_TASKS_AFTER_LOWERING = (*_LOWER, ForkServer)
+_TASKS_AFTER_LOWERING = (*_LOWER, requests.ForkServer)
 """Tasks to do it before; the children of a fork server would each do their own."""
 
 _STAGES_AFTER_LOWERING = (

@@ -11,9 +11,9 @@ import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from shrinkfx.worker.aoti.object_store import OF_INTERPRETERS, SharedObjects
-from shrinkfx.worker.aoti.patching import replace_attribute
 from shrinkfx.worker.private_api import build_api
 
 # C++ operators that a script compiles, compiled once for the children of a server.
@@ -58,7 +58,7 @@ def shared_extensions(folder: Path, script: Path) -> Iterator[None]:
             compile_all(build_directory, *args, **kwargs)
             _leave(build_folder, place)
 
-    with replace_attribute(cpp_extension, "_run_ninja_build", build):
+    with mock.patch.object(cpp_extension, "_run_ninja_build", build):
         yield
 
 
@@ -109,11 +109,9 @@ def _place(build_folder: Path, folder: Path) -> Path | None:
 _OBJECTS = (".wrapper.o", ".kernel.o")
 
 
-def compile_everything() -> contextlib.AbstractContextManager[None]:
+def compile_everything() -> contextlib.AbstractContextManager[object]:
     """Make a child compile everything itself, so that it names its own files."""
-    return replace_attribute(
-        SharedObjects, "copy_stored_object", lambda shared, command: False
-    )
+    return mock.patch.object(SharedObjects, "copy_stored_object", return_value=False)
 
 
 @contextlib.contextmanager
@@ -138,5 +136,5 @@ def shared_objects(folder: Path) -> Iterator[None]:
             stock(builder)
             shared.store_object(command)
 
-    with replace_attribute(build_api.CppBuilder, "build", build):
+    with mock.patch.object(build_api.CppBuilder, "build", build):
         yield

@@ -6,9 +6,14 @@ Each stage is noted before it begins, so that the parent knows where a child has
 from __future__ import annotations
 
 import contextlib
+import copy
+import gc
 import os
-from collections.abc import Collection
-from dataclasses import replace
+import time
+import traceback
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,18 +21,40 @@ import torch
 from torch import fx
 
 from shrinkfx.errors import LoadError
-from shrinkfx.failure.signature import Stage
-from shrinkfx.protocol.answers import Answer, Checked, Difference, Stopped, Unresolved
-from shrinkfx.protocol.choices import Backend, Probe
+from shrinkfx.failure.signature import Kind, Stage, normalise
+from shrinkfx.program.display_text import first_line
+from shrinkfx.protocol.answers import (
+    Answer,
+    Checked,
+    Difference,
+    Invalid,
+    Stopped,
+    Unresolved,
+)
+from shrinkfx.protocol.choices import Backend, Guard, InductorOptions, Probe, Weights
 from shrinkfx.protocol.kernel_values import KernelValues
 from shrinkfx.protocol.operators import Misbehavior
-from shrinkfx.protocol.requests import CheckOptions, Setup
+from shrinkfx.protocol.requests import CheckOptions, Request, Setup
+from shrinkfx.worker.aoti import backend as aoti
+from shrinkfx.worker.aoti.fast_build import StepPassed
 from shrinkfx.worker.checking import evidence
-from shrinkfx.worker.checking.reference import Closeness, PassingRun, Reference
-from shrinkfx.worker.checking.with_aoti import check_with_aoti
+from shrinkfx.worker.checking.reference import (
+    Closeness,
+    PassingRun,
+    Reference,
+    is_failure,
+)
+from shrinkfx.worker.cpu_memory import asan
+from shrinkfx.worker.cuda_memory import red_zones
 from shrinkfx.worker.disk_space import require_space_for_recording
 from shrinkfx.worker.eager.fake_mismatch import MismatchRecorder, Watcher
-from shrinkfx.worker.eager.intermediates import SEED, copy_run_inputs
+from shrinkfx.worker.eager.intermediates import (
+    FILLINGS,
+    call,
+    copy_to_filled_memory,
+    has_own_memory,
+    run_graph,
+)
 from shrinkfx.worker.explaining import compiled_view, values
 from shrinkfx.worker.explaining.compiler_decisions import disable_applications
 from shrinkfx.worker.explaining.debug_files import save_debug_files
@@ -40,115 +67,115 @@ from shrinkfx.worker.graph.rebuild import RebuiltCandidate
 from shrinkfx.worker.interpreter import backend as interpreter
 from shrinkfx.worker.interpreter.checked_module import VARIABLE
 from shrinkfx.worker.model import flat_inputs
-from shrinkfx.worker.operators.repeated_call import find_hidden_dependencies
+from shrinkfx.worker.operators.examine import find_hidden_dependencies
+from shrinkfx.worker.origin import graphs_of
 from shrinkfx.worker.private_api import codegen_api
-from shrinkfx.worker.sizes.bindings import bind_symbols
+from shrinkfx.worker.private_api.graph_api import TorchDispatchMode, pytree
+from shrinkfx.worker.sizes.bindings import bind_symbols, declared_bytes
+
+_RERUN_S = 5.0
+"""Seconds after which a child does not run a passing program again."""
+
+Compiled = Callable[..., Any]
 
 
-def check(
-    setup: Setup,
-    run: RebuiltCandidate,
-    options: CheckOptions,
-    note: Note,
-    folder: Path,
-) -> Answer:
-    """Check a program as the options of a request require.
+@dataclass(frozen=True)
+class Check:
+    """One check of a program.
 
-    The check writes its evidence, the compiled-program view, the values of the kernels,
-    or code and logs for a reader, if the options name files or folders for these.
-
-    Returns:
-        ``Checked`` if the program has run, otherwise another answer.
+    Attributes:
+        setup: how the server was started.
+        run: the program, and the inputs to run it on.
+        options: how the request wants it checked.
+        note: notes each stage before it begins.
+        folder: the child's own folder.
+        recording: records the results of kernels, or None.
     """
-    reports = options.leave, options.leave_out, options.compiled_view, options.values
-    if any(reports) and (reason := codegen_api.FEATURE.missing):
-        return Unresolved(reason)
-    if options.leave is not None:
-        home, rest = Path(options.leave), replace(options, leave=None)
-        with save_debug_files(home, note, folder) as noted:
-            return check(setup, run, rest, noted, folder)
-    if options.leave_out is not None:
-        with disable_applications(options.leave_out):
-            rest = replace(options, leave_out=None)
-            return check(setup, run, rest, note, folder)
-    if not (options.evidence or options.compiled_view or options.values):
-        return _check_with_backend(setup, run, options, note, folder)
-    setup = replace(setup, inductor={**setup.inductor, **evidence.PROVENANCE})
-    with contextlib.ExitStack() as stack:
-        if options.evidence is not None:
-            collector = evidence.collect_evidence(Path(options.evidence), note)
-            note = stack.enter_context(collector)
-        if options.compiled_view is not None:
-            view_folder = Path(options.compiled_view)
-            recorder = compiled_view.record_compiled_view(
-                view_folder, run, note, folder, options
-            )
-            note = stack.enter_context(recorder)
-        if options.values is None:
-            return _check_with_backend(setup, run, options, note, folder)
-        return _check_recorded(setup, run, options, note, folder, Path(options.values))
 
+    setup: Setup
+    run: RebuiltCandidate
+    options: CheckOptions
+    note: Note
+    folder: Path
+    recording: Recording | None = None
 
-def _check_recorded(
-    setup: Setup,
-    run: RebuiltCandidate,
-    options: CheckOptions,
-    note: Note,
-    folder: Path,
-    path: Path,
-) -> Answer:
-    """Check the program, and compare the results of each kernel with eager."""
-    try:
-        require_space_for_recording(run.exported, folder)
-    except LoadError as error:
-        path.write_text(KernelValues(unknown=error.reason).to_line())
-        return _check_with_backend(setup, run, options, note, folder)
-    recording = Recording(folder / "values")
-    with recording.record_codegen():
-        answer = _check_with_backend(setup, run, options, note, folder, recording)
-        if isinstance(answer, Checked) and answer.difference:
-            report = values.judge_values(
-                recording, _describe_run(run, options, answer.difference)
-            )
-            path.write_text(report.to_line())
-    return answer
+    def perform(self) -> Answer:
+        """Check the program with the back end of the server.
 
+        The check writes its evidence, the compiled-program view, the values of the
+        kernels, or code and logs for a reader, if the options name files or folders for
+        these.
 
-def _describe_run(
-    run: RebuiltCandidate, options: CheckOptions, difference: Difference
-) -> ComparedRun:
-    return ComparedRun(
-        run.exported,
-        run.failing,
-        options.calls,
-        Closeness.of(options).tolerance,
-        find_origins,
-        metadata=not difference.is_of_values,
-    )
+        Returns:
+            ``Checked`` if the program has run, otherwise another answer.
+        """
+        options, note, setup = self.options, self.note, self.setup
+        reads_kernels = options.compiled_view or options.values
+        needs_api = reads_kernels or options.leave or options.leave_out
+        if needs_api and (reason := codegen_api.FEATURE.missing):
+            return Unresolved(reason)
+        if reads_kernels or options.evidence:
+            inductor = {**setup.inductor, **evidence.PROVENANCE}
+            setup = replace(setup, inductor=inductor)
+        with contextlib.ExitStack() as stack:
+            enter = stack.enter_context
+            if options.leave is not None:
+                note = enter(save_debug_files(Path(options.leave), note, self.folder))
+            if options.leave_out is not None:
+                enter(disable_applications(options.leave_out))
+            if options.evidence is not None:
+                note = enter(evidence.collect_evidence(Path(options.evidence), note))
+            if options.compiled_view is not None:
+                view = Path(options.compiled_view)
+                note = enter(
+                    compiled_view.record_compiled_view(
+                        view, self.run, note, self.folder, options
+                    )
+                )
+            check = replace(self, setup=setup, note=note)
+            return check.answer() if options.values is None else check.record_values()
 
+    def record_values(self) -> Answer:
+        """Check the program, and compare the results of each kernel with eager."""
+        path = Path(self.options.values or "")
+        try:
+            require_space_for_recording(self.run.exported, self.folder)
+        except LoadError as error:
+            path.write_text(KernelValues(unknown=error.reason).to_line())
+            return self.answer()
+        recording = Recording(self.folder / "values")
+        with recording.record_codegen():
+            answer = replace(self, recording=recording).answer()
+            if isinstance(answer, Checked) and answer.difference:
+                compared = ComparedRun(
+                    self.run.exported,
+                    self.run.failing,
+                    self.options.calls,
+                    Closeness.of(self.options).tolerance,
+                    find_origins,
+                    metadata=not answer.difference.is_of_values,
+                )
+                report = values.judge_values(recording, compared)
+                path.write_text(report.to_line())
+        return answer
 
-def _check_with_backend(
-    setup: Setup,
-    run: RebuiltCandidate,
-    options: CheckOptions,
-    note: Note,
-    folder: Path,
-    recording: Recording | None = None,
-) -> Answer:
-    if options.mismatches:
-        note(Stage.EAGER)
-        if why := find_unexpected_mismatches(run, options.mismatches):
-            return Stopped(why)
-    if options.bounded:
-        note(Stage.EAGER)
-        if why := find_out_of_bounds_operator(run, options.bounded):
-            return Stopped(why)
-    check = (
-        check_on_interpreter
-        if setup.backend == Backend.INTERPRETER
-        else check_with_aoti
-    )
-    return check(setup, run, options, note, folder, recording)
+    def answer(self) -> Answer:
+        """Check the program itself, without a report."""
+        for names, find in (
+            (self.options.mismatches, find_unexpected_mismatches),
+            (self.options.bounded, find_out_of_bounds_operator),
+        ):
+            if names:
+                self.note(Stage.EAGER)
+                if why := find(self.run, names):
+                    return Stopped(why)
+        if self.setup.backend == Backend.INTERPRETER:
+            return _check_on_interpreter(self)
+        return check_with_aoti(self)
+
+    def references(self) -> tuple[PassingRun, Reference]:
+        """Return the eager runs that the compiled program is compared with."""
+        return PassingRun(self.run, self.options), Reference(self.run, self.options)
 
 
 # Check that fake-kernel mismatches of a candidate are those of the input program.
@@ -168,14 +195,11 @@ def find_unexpected_mismatches(run: RebuiltCandidate, expected: Collection[str])
         A message; '' if they are as expected, or if eager raises, because the check
         itself reports that.
     """
-    flat = flat_inputs(run.exported, run.failing)
     recorder = MismatchRecorder()
-    recorder.sizes = bind_symbols(run.exported, flat)
-    torch.manual_seed(SEED)
+    recorder.sizes = bind_symbols(run.exported, flat_inputs(run.exported, run.failing))
     try:
-        with torch.no_grad():
-            inputs = copy_run_inputs(run.exported, flat)
-            Watcher(run.exported.graph_module, recorder).run(*inputs)
+        watcher = Watcher(run.exported.graph_module, recorder)
+        run_graph(watcher, run.exported, run.failing)
     except Exception:  # noqa: BLE001 - whatever the user's program raises
         return ""
     mismatches = dict.fromkeys(mismatch.about for mismatch in recorder.found)
@@ -203,14 +227,9 @@ def find_out_of_bounds_operator(
         A message; '' if no operator does so, or if eager raises, because the check
         itself reports that.
     """
-    flat = flat_inputs(run.exported, run.failing)
     watcher = _Watcher(run.exported.graph_module, operators)
-    torch.manual_seed(SEED)
-    try:
-        with torch.no_grad():
-            watcher.run(*copy_run_inputs(run.exported, flat))
-    except Exception:  # noqa: BLE001 - whatever the user's program raises
-        pass
+    with contextlib.suppress(Exception):  # whatever the user's program raises
+        run_graph(watcher, run.exported, run.failing)
     if not watcher.culprit:
         return ""
     return f"{watcher.culprit} reads outside its arguments, unlike in the input program"
@@ -232,30 +251,27 @@ class _Watcher(fx.Interpreter):
         return super().run_node(n)
 
 
-def check_on_interpreter(
-    setup: Setup,
-    run: RebuiltCandidate,
-    options: CheckOptions,
-    note: Note,
-    folder: Path,
-    recording: Recording | None,
-) -> Answer:
+# The interpreter.
+
+
+def _check_on_interpreter(check: Check) -> Answer:
     """Check a program on the interpreter.
 
     The code is generated before eager runs, because eager needs a setting for a user's
     kernels that makes generating code impossible.
     """
+    options, setup = check.options, check.setup
     probe = options.probe or Probe.REAL
     if options.sanity:
         os.environ[VARIABLE] = "1"
-    reference, before = Reference(run, options), PassingRun(run, options)
-    note(Stage.COMPILE)
+    runs = check.references()
+    check.note(Stage.COMPILE)
     code, failure = None, None
     try:
         code = interpreter.generate(
-            run.exported,
+            check.run.exported,
             {probe},
-            folder=folder,
+            folder=check.folder,
             arch=setup.arch,
             options={**setup.inductor, **options.inductor},
         )
@@ -263,16 +279,16 @@ def check_on_interpreter(
         failure = error
     try:
         interpreter.switch_on()
-        note(Stage.EAGER)
-        unseen = _run_eager(reference, before)
-        note(Stage.COMPILE)
+        check.note(Stage.EAGER)
+        unseen = _run_eager(*reversed(runs))
+        check.note(Stage.COMPILE)
         if failure:
             raise failure
         assert code is not None
-        answer = _run_probe(probe, code, (before, reference), note, recording)
+        answer = _run_probe(check, probe, code, runs)
     except interpreter.Unsupported as error:
         return Unresolved(str(error))
-    note(Stage.DONE)
+    check.note(Stage.DONE)
     if isinstance(answer, Checked):
         return replace(answer, unseen=(*answer.unseen, *unseen))
     return answer
@@ -289,25 +305,303 @@ def _run_eager(*runs: PassingRun | Reference) -> tuple[str, ...]:
 
 
 def _run_probe(
+    check: Check,
     probe: Probe,
     code: interpreter.GeneratedCode,
     runs: tuple[PassingRun, Reference],
-    note: Note,
-    recording: Recording | None,
 ) -> Answer:
     if probe is Probe.COMPILE:
         return Checked()  # otherwise generating the code would have raised
     if probe is Probe.HINTS:
         return Checked(unseen=code.benchmark().unseen)
-    note(Stage.LOAD)
+    check.note(Stage.LOAD)
     before, reference = runs
-    compiled = interpreter.load_code(code, probe)
+    recording, compiled = check.recording, interpreter.load_code(code, probe)
     diverted = recording.divert_results(compiled) if recording else compiled
-    if failure := before.find_failure(diverted, note):
+    if failure := before.find_failure(diverted, check.note):
         return failure
     if before.has_inputs and mutates(code.exported):
-        compiled = interpreter.load_code(
-            code, probe
-        )  # with the initial values of its buffers
+        # With the initial values of its buffers.
+        compiled = interpreter.load_code(code, probe)
     recorded = recording.keep_results(compiled) if recording else compiled
-    return reference.judge(recorded, note)
+    return reference.judge(recorded, check.note)
+
+
+# AOTInductor.
+
+
+def check_with_aoti(check: Check) -> Answer:
+    """Check a program with AOTInductor: compile it, load it, run it and compare."""
+    run, options, note, recording = (
+        *(check.run, check.options, check.note, check.recording),
+    )
+    if options.guard_pages in (Guard.AFTER, Guard.BEFORE):
+        # The inputs were loaded before guard pages were on, so they have none.
+        failing, passing = copy.deepcopy((run.failing, run.passing))
+        run = replace(run, failing=failing, passing=passing)
+        check = replace(check, run=run)
+    before, reference = check.references()
+    note(Stage.EAGER)
+    reference.run_eager()
+    before.run_eager()
+    red_zones.log_zone_protection()
+    red_zones.check_zones(" in eager")
+    note(Stage.COMPILE)
+    inductor = _inductor_options(check.setup, options)
+    try:
+        package = aoti.build_once(run.exported, check.folder, inductor, options)
+    except StepPassed:
+        return Stopped(f"{options.only} passes, nothing else was tried")
+    red_zones.check_zones(" of a kernel that was timed")
+    note(Stage.LOAD)
+    try:
+        compiled = red_zones.check_zones_after_calls(aoti.load(package))
+    except aoti.CannotHandOver as error:
+        print(f"shrinkfx: its weights go into the package: {error}", flush=True)
+        # AOTInductor then places the weights itself, so any failure is its own.
+        inlined = replace(options, package=None, weights=Weights.INSIDE)
+        return check_with_aoti(replace(check, options=inlined))
+    with_tails = add_tails(compiled, run, options)[0]
+    diverted = recording.divert_results(with_tails) if recording else with_tails
+    if failure := before.find_failure(diverted, note):
+        return failure
+    if run.passing and mutates(run.exported):
+        # With the initial values of its buffers.
+        compiled = red_zones.check_zones_after_calls(aoti.load(package))
+    runs = 1 if mutates(run.exported) else options.runs
+    if recording is not None:
+        compiled = recording.keep_results(compiled)
+    attempts = (
+        partial(_run_until_it_fails, reference, filled, runs, note)
+        for filled in add_tails(compiled, run, options)
+    )
+    answer = require_same_failure(attempts, options.sought)
+    # A corrupt heap may only show when the program's memory is freed.
+    del compiled
+    gc.collect()
+    note(Stage.DONE)
+    return answer
+
+
+def _inductor_options(setup: Setup, options: CheckOptions) -> InductorOptions:
+    inductor = {**setup.inductor, **options.inductor}
+    if options.sanity:
+        os.environ["AOTI_RUNTIME_CHECK_INPUTS"] = "1"
+    if options.fallback_random:
+        inductor["fallback_random"] = True
+    if options.sanitize:
+        inductor = {**asan.OPTIONS, **inductor}
+    return inductor
+
+
+def _run_until_it_fails(
+    reference: Reference, compiled: Compiled, runs: int, note: Note
+) -> Answer:
+    """Repeat a run that passes, at most ``runs`` times and for ``_RERUN_S`` seconds."""
+    stop = time.monotonic() + _RERUN_S
+    for remaining in reversed(range(runs)):
+        answer = reference.judge(compiled, note)
+        if is_failure(answer) or not remaining or time.monotonic() > stop:
+            break
+    return answer
+
+
+def compile_instrumented(
+    setup: Setup,
+    build: Callable[[], RebuiltCandidate],
+    request: Request,
+    note: Note,
+    folder: Path,
+) -> Request:
+    """Compile a program for an interpreter that runs it under AddressSanitizer.
+
+    Args:
+        build: returns the program.
+
+    Returns:
+        The request, with the compiled package. If compiling fails, the request is
+        unchanged: the interpreter compiles the program and reports the failure.
+    """
+    options, package = request.options, str(folder / "instrumented.pt2")
+    build_options = replace(options, package=package, sanitize=False)
+    try:
+        exported = build().exported
+        note(Stage.COMPILE)
+        with aoti.instrument_kernels(asan.FLAGS):
+            inductor = _inductor_options(setup, build_options)
+            aoti.build_once(exported, folder, inductor, build_options)
+    except Exception:  # noqa: BLE001 - it is tried again, and told then
+        traceback.print_exc()
+        return request
+    return replace(request, options=replace(options, package=package))
+
+
+def check_undeclared_sizes(check: Check) -> Answer:
+    """Run a compiled package at sizes that its program does not declare.
+
+    The package must refuse these sizes, or return what eager returns. If eager raises,
+    the package must raise, too.
+
+    Returns:
+        ``Checked``, with the message in ``refused`` if the package raises.
+    """
+    os.environ["AOTI_RUNTIME_CHECK_INPUTS"] = "1"
+    run, note, raised = check.run, check.note, ""
+    reference = Reference(run, check.options)
+    note(Stage.EAGER)
+    try:
+        reference.run_eager()
+    except Exception as error:  # noqa: BLE001 - what the compiled program must do, too
+        raised = f"{type(error).__name__}: {first_line(str(error))}"
+    note(Stage.LOAD)
+    package = aoti.build_once(
+        run.exported, check.folder, check.setup.inductor, check.options
+    )
+    compiled = aoti.load(package)
+    try:
+        answer = Checked() if raised else reference.judge(compiled, note)
+        if raised:
+            note(Stage.RUN)
+            call(compiled, run.failing)
+            text = f"the compiled program returns a result, and eager raises {raised}"
+            answer = Checked(Difference("values", text))
+    except Exception as error:  # noqa: BLE001 - loud enough
+        answer = Checked(refused=str(error))
+    note(Stage.DONE)
+    return answer
+
+
+# Tails: known memory after the end of results that are smaller than declared.
+#
+#     the operator's result | zeros, or 0x5a, up to its declared end and some bytes more
+#
+# Compiled code reads a result up to its declared end. Beyond the real end it reads
+# adjacent memory, which differs by process and machine: on another machine, a failure
+# that depends on it would seem fixed. So the program runs twice, with a different
+# fill byte each, and fails only if both runs fail in the same way.
+#
+# A program that crashes does so with the first fill byte.
+
+
+def add_tails(
+    compiled: Compiled, run: RebuiltCandidate, options: CheckOptions
+) -> list[Compiled]:
+    """Return the compiled program once for each fill byte, or as it is without tails.
+
+    Only the first fill byte is used if the run is recorded, because a record describes
+    one run, and if the program mutates buffers, because the second run would start with
+    the mutated values.
+    """
+    if not options.tails:
+        return [compiled]
+    once = options.compiled_view or options.values or mutates(run.exported)
+    declared = _largest_declared_bytes(run, options.tails)
+
+    def run_filled(byte: int, *args: Any, **kwargs: Any) -> Any:
+        with _Tails(options.tails, declared, byte):
+            return compiled(*args, **kwargs)
+
+    fillings = FILLINGS[:1] if once else FILLINGS
+    return [partial(run_filled, byte) for byte in fillings]
+
+
+def require_same_failure(runs: Iterable[Callable[[], Answer]], sought: str) -> Answer:
+    """Return the answer of the last run, or the first that does not fail as sought.
+
+    If, for instance, a run that should crash has a wrong result, the next run is not
+    made: a crash there would be a failure with that fill byte only.
+
+    Args:
+        runs: the runs with each fill byte.
+        sought: the kind of failure.
+
+    Returns:
+        ``Invalid`` if the runs fail in different ways.
+
+    Raises:
+        Exception: the exception of the last run.
+    """
+    failures: set[str] = set()
+    differs = sought in (Kind.MISMATCH, Kind.NAN)
+    *first, last = runs
+    for run in first:
+        try:
+            answer = run()
+        except Exception as error:
+            if differs or sought in (Kind.CRASH, Kind.IMA):
+                raise
+            failures.add(_exception_key(error))
+            continue
+        if not (is_failure(answer) and differs):
+            return answer
+        failures.add(_answer_key(answer))
+    try:
+        answer = last()
+    except Exception as error:
+        if failures - {_exception_key(error)}:
+            return Invalid(_DIFFERENT_FAILURES)
+        raise
+    otherwise = is_failure(answer) and failures - {_answer_key(answer)}
+    return Invalid(_DIFFERENT_FAILURES) if otherwise else answer
+
+
+_DIFFERENT_FAILURES = "how it fails depends on the memory after the end of a result"
+
+
+def _exception_key(error: Exception) -> str:
+    return f"{type(error).__name__}: {normalise(first_line(str(error)))}"
+
+
+def _answer_key(answer: Answer) -> str:
+    difference = answer.difference if isinstance(answer, Checked) else None
+    return difference.what if difference else type(answer).__name__
+
+
+class _Tails(TorchDispatchMode):
+    """Adds a tail to results of operators, which AOTInductor calls by the dispatcher.
+
+    Args:
+        operators: the names of the operators.
+        declared: the declared size of the largest result, in bytes.
+        byte: the fill byte.
+    """
+
+    def __init__(self, operators: Sequence[str], declared: int, byte: int) -> None:
+        super().__init__()
+        self._operators, self._declared = frozenset(operators), declared
+        self._byte = byte
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if str(func) not in self._operators:
+            return result
+        leaves = filter(has_own_memory, pytree.tree_leaves((args, kwargs)))
+        inputs = set(map(_memory, leaves))
+        return pytree.tree_map(lambda value: self._move_result(value, inputs), result)
+
+    def _move_result(self, value: Any, inputs: set[int]) -> Any:
+        """Copy a result to memory with a tail; views of arguments stay unchanged."""
+        if not has_own_memory(value) or (value.numel() and _memory(value) in inputs):
+            return value
+        declared = self._declared
+        return copy_to_filled_memory(value, self._byte, before=0, declared=declared)
+
+
+def _memory(value: torch.Tensor) -> int:
+    return value.untyped_storage().data_ptr()
+
+
+def _largest_declared_bytes(run: RebuiltCandidate, operators: Sequence[str]) -> int:
+    """Return the largest declared size of the operators' results, in bytes."""
+    sizes = bind_symbols(run.exported, flat_inputs(run.exported, run.failing))
+    declared = (
+        declared_bytes(fake, sizes) or 0
+        for graph in graphs_of(run.exported.graph_module).values()
+        for node in graph.nodes
+        if str(node.target) in operators
+        for fake in pytree.tree_leaves(node.meta.get("val"))
+        if isinstance(fake, torch.Tensor)
+    )
+    return max(declared, default=0)

@@ -28,13 +28,7 @@ from shrinkfx.worker.cpu_memory import guard_pages
 from shrinkfx.worker.explaining.compiled_code import locate_kernels, read_excerpt
 from shrinkfx.worker.explaining.origins import find_origins
 from shrinkfx.worker.forkserver.supervise import Note
-from shrinkfx.worker.graph.describe import (
-    count_inputs,
-    count_operators,
-    draws_random_numbers,
-    dynamic_dims,
-    mutates,
-)
+from shrinkfx.worker.graph import describe
 from shrinkfx.worker.graph.rebuild import RebuiltCandidate
 from shrinkfx.worker.interpreter.findings import Report
 from shrinkfx.worker.interpreter.memory_checks.bounds import place_of_launch
@@ -280,7 +274,7 @@ class SourceText:
 def print_graph(built: RebuiltCandidate, device: str, *, two_sets: bool) -> SourceText:
     """Print the graph of a program as source code."""
     source, unprintable = print_if_possible(built, device)
-    operators = count_operators(built.exported.graph_module)
+    operators = describe.count_operators(built.exported.graph_module)
     return SourceText(source, unprintable, long_values(built), operators, two_sets)
 
 
@@ -313,10 +307,10 @@ def describe_printed(
         limits=tuple(Reference(built, options).needed_tolerances()),
         operators=text.operators,
         nodes=len(exported.graph.nodes),
-        inputs=count_inputs(exported),
-        dynamic_dims=dynamic_dims(exported),
-        random=draws_random_numbers(exported),
-        mutates=mutates(exported),
+        inputs=describe.count_inputs(exported),
+        dynamic_dims=describe.dynamic_dims(exported),
+        random=describe.draws_random_numbers(exported),
+        mutates=describe.mutates(exported),
         targets=tuple(sorted({str(n.target) for n in calls})),
         renamed=text.renamed,
         gpu=gpu_of(exported),

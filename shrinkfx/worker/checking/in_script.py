@@ -48,7 +48,6 @@ def run_script(
         red_zones.check_zones(" of a script")  # this process skips its exit handlers
     except interpreter.Unsupported as error:
         return Unresolved(str(error))
-    note(Stage.DONE)
     return Done()
 
 

@@ -30,10 +30,9 @@ from shrinkfx.worker.eager.intermediates import (
 )
 from shrinkfx.worker.forkserver.supervise import Note
 from shrinkfx.worker.graph.rebuild import RebuiltCandidate
-from shrinkfx.worker.model import MUTATIONS, Inputs, flat_inputs
+from shrinkfx.worker.model import MUTATIONS, Inputs, flat_inputs, shared_weights
 from shrinkfx.worker.private_api import graph_api
 from shrinkfx.worker.private_api.graph_api import pytree
-from shrinkfx.worker.weights import shared_weights
 
 
 class Reference:

@@ -6,27 +6,18 @@ from collections.abc import Callable, Hashable
 
 import torch
 
-from shrinkfx.protocol.requests import (
-    CheckAtSizes,
-    CheckCandidate,
-    CheckOriginal,
-    Describe,
-    FitRewrites,
-    ListCandidate,
-    Request,
-    SaveCandidate,
-    WriteCandidate,
-)
+from shrinkfx.protocol import requests
+from shrinkfx.protocol.requests import Request
 
 _PROGRAM_TASKS = (
-    CheckAtSizes,
-    CheckCandidate,
-    CheckOriginal,
-    Describe,
-    FitRewrites,
-    ListCandidate,
-    SaveCandidate,
-    WriteCandidate,
+    requests.CheckAtSizes,
+    requests.CheckCandidate,
+    requests.CheckOriginal,
+    requests.Describe,
+    requests.FitRewrites,
+    requests.ListCandidate,
+    requests.SaveCandidate,
+    requests.WriteCandidate,
 )
 """Tasks that load the program, and so its weights onto the GPU."""
 

@@ -37,13 +37,21 @@ class MismatchRecorder:
         if not isinstance(fake, torch.Tensor):
             return
         producer, _ = _producer(n)
-        if not self._is_like(fake, real):
+        if not has_declared_type(fake, real, self._evaluate):
             # Mismatches propagate, so report only the first operator.
             if n.op != "placeholder" and not self.untrue & {*producer.all_input_nodes}:
                 self.found.append(self.describe(n, real))
             self.untrue.add(n)
-        elif n.op != "placeholder" and not str(producer.target).startswith(_BUILT_IN):
-            self._look_at_strides(n, fake, real)
+            return
+        # Strides of PyTorch's own operators are no finding, because some fake kernels
+        # guess them.
+        is_custom = not str(producer.target).startswith(_BUILT_IN)
+        if (
+            n.op != "placeholder"
+            and is_custom
+            and not has_declared_strides(fake, real, self._evaluate)
+        ):
+            self.found.append(self.describe(n, real))
 
     def describe(self, n: fx.Node, real: torch.Tensor) -> FakeMismatch:
         """Return the declared and the real properties of a value."""
@@ -52,38 +60,39 @@ class MismatchRecorder:
             node=producer.name,
             operator=str(producer.target),
             place=place,
-            declared=describe_tensor(
-                fake, lambda size: evaluate_size(size, self.sizes)
-            ),
+            declared=describe_tensor(fake, self._evaluate),
             made=describe_tensor(real),
             within=producer.name,
         )
 
-    def _is_like(self, fake: torch.Tensor, real: torch.Tensor) -> bool:
-        declared = [evaluate_size(size, self.sizes) for size in fake.shape]
-        return (
-            fake.dtype == real.dtype
-            and fake.device.type == real.device.type
-            and fake.dim() == real.dim()
-            and all(a in (None, b) for a, b in zip(declared, real.shape, strict=True))
-        )
-
-    def _look_at_strides(
-        self, n: fx.Node, fake: torch.Tensor, real: torch.Tensor
-    ) -> None:
-        """Record wrong strides of custom operators.
-
-        Those of PyTorch's own operators are no finding, because some fake kernels guess
-        them.
-        """
-        strides = [evaluate_size(step, self.sizes) for step in fake.stride()]
-        layout = zip(real.shape, real.stride(), strides, strict=True)
-        if any(size > 1 and claim not in (None, step) for size, step, claim in layout):
-            self.found.append(self.describe(n, real))
+    def _evaluate(self, size: Any) -> int | None:
+        return evaluate_size(size, self.sizes)
 
     def clear(self) -> None:
         """Forget the mismatches, but not the nodes with wrong metadata."""
         self.found.clear()
+
+
+SizeOf = Callable[[Any], int | None]
+"""Converts a size that may be symbolic; None if it is unknown."""
+
+
+def has_declared_type(fake: torch.Tensor, real: torch.Tensor, size_of: SizeOf) -> bool:
+    """Return whether a value has the dtype, kind of device and shape of its fake."""
+    if (fake.dtype, fake.device.type) != (real.dtype, real.device.type):
+        return False
+    declared = map(size_of, fake.shape)
+    return fake.dim() == real.dim() and all(
+        claim in (None, size) for claim, size in zip(declared, real.shape, strict=True)
+    )
+
+
+def has_declared_strides(
+    fake: torch.Tensor, real: torch.Tensor, size_of: SizeOf
+) -> bool:
+    """Return whether a value has the strides of its fake, in dims longer than 1."""
+    layout = zip(real.shape, real.stride(), map(size_of, fake.stride()), strict=True)
+    return all(size <= 1 or claim in (None, step) for size, step, claim in layout)
 
 
 class Watcher(fx.Interpreter):
@@ -131,14 +140,8 @@ def _producer(n: fx.Node) -> tuple[fx.Node, str]:
     return n, place
 
 
-def describe_tensor(
-    tensor: torch.Tensor, size_of: Callable[[Any], int | None] = int
-) -> TensorFacts:
-    """Return the properties of a tensor, without its values.
-
-    Args:
-        size_of: converts a size that may be symbolic; None if it is unknown.
-    """
+def describe_tensor(tensor: torch.Tensor, size_of: SizeOf = int) -> TensorFacts:
+    """Return the properties of a tensor, without its values."""
     is_strided = tensor.layout == torch.strided
     return TensorFacts(
         dtype=str(tensor.dtype).removeprefix("torch."),

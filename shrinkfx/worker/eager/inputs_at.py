@@ -14,10 +14,8 @@ from torch.export import ExportedProgram
 
 from shrinkfx.errors import LoadError
 from shrinkfx.worker.eager.intermediates import restride
-from shrinkfx.worker.loading.inputs_file import as_inputs
-from shrinkfx.worker.loading.load import import_file
+from shrinkfx.worker.loading.load import as_inputs, import_file
 from shrinkfx.worker.model import Inputs, Program, flat_inputs, user_placeholders
-from shrinkfx.worker.private_api.graph_api import pytree
 from shrinkfx.worker.sizes.bindings import bind_symbols, evaluate_size
 
 _FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
@@ -37,7 +35,7 @@ def make_inputs_at(
     if file and file.endswith(".py"):
         return _from_file(program, sizes, file)
     exported, inputs = program.original, program.failing
-    leaves, spec = pytree.tree_flatten((inputs.args, inputs.kwargs))
+    leaves, spec = inputs.flatten()
     nodes = user_placeholders(exported, inputs)
     numbers = _symbols(exported, inputs, sizes)
     moves = _moves(exported, inputs, numbers)
@@ -53,8 +51,7 @@ def make_inputs_at(
             )
         else:
             new_leaves.append(leaf)
-    args, kwargs = pytree.tree_unflatten(new_leaves, spec)
-    return Inputs(args, kwargs)
+    return Inputs.unflatten(new_leaves, spec)
 
 
 def _symbols(
@@ -181,8 +178,7 @@ def _from_file(program: Program, sizes: Mapping[str, int], file: str) -> Inputs:
         raise LoadError(file, "defines no function inputs(**sizes)", _ADVICE)
     inputs = as_inputs(file, make(**sizes))
     exported = program.original
-    leaves, spec = pytree.tree_flatten((inputs.args, inputs.kwargs))
-    expected = pytree.tree_flatten((program.example.args, program.example.kwargs))[1]
+    (leaves, spec), (_, expected) = inputs.flatten(), program.example.flatten()
     if spec != expected:
         raise LoadError(file, f"inputs() gives {spec}", f"the program takes {expected}")
     numbers = _symbols(exported, inputs, sizes)

@@ -23,10 +23,16 @@ from shrinkfx.worker.loading.script_objects import (
     copy_script_object,
     copy_script_objects,
 )
-from shrinkfx.worker.model import Inputs, Program, flat_inputs
+from shrinkfx.worker.model import (
+    Inputs,
+    Program,
+    Views,
+    flat_inputs,
+    shared_weights,
+    weights_of,
+)
 from shrinkfx.worker.private_api.graph_api import pytree
 from shrinkfx.worker.sizes.bindings import bind_symbols
-from shrinkfx.worker.weights import Views, shared_weights, weights_of
 
 SEED = 0
 _EXAMPLE, _PASSING, _FAILING = "example", "passing", "failing"
@@ -150,10 +156,8 @@ class _Recorder(Watcher):
     def _run(self, inputs: Inputs) -> str:
         flat = flat_inputs(self._exported, inputs)
         self.mismatches.sizes = bind_symbols(self._exported, flat)
-        torch.manual_seed(SEED)
         try:
-            with torch.no_grad():
-                self.run(*copy_run_inputs(self._exported, flat))
+            run_graph(self, self._exported, inputs)
         except LoadError:
             raise
         except Exception as error:  # noqa: BLE001 - whatever the user's program raises
@@ -274,6 +278,16 @@ def copy_run_inputs(exported: ExportedProgram, flat: Sequence[Any]) -> list[Any]
     return [value if name in shared else copy_value(value) for name, value in pairs]
 
 
+def run_graph(
+    interpreter: fx.Interpreter, exported: ExportedProgram, inputs: Inputs
+) -> Any:
+    """Run a program in an interpreter of its graph, under the seed, without changes."""
+    torch.manual_seed(SEED)
+    with torch.no_grad():
+        flat = flat_inputs(exported, inputs)
+        return interpreter.run(*copy_run_inputs(exported, flat))
+
+
 def run_eager(
     exported: ExportedProgram,
     inputs: Inputs,
@@ -311,6 +325,38 @@ def run_eager(
         with torch.no_grad():
             for buffer, value in zip(buffers, before, strict=True):
                 buffer.copy_(value)
+
+
+FILLINGS = (0x00, 0x5A)
+"""Fill bytes. Zeros are valid indices and the content of fresh memory; bytes of 0x5a
+make large numbers of any dtype, and no NaN."""
+
+PADDING = 4096
+"""Bytes around a copy, because vector code may read a little further."""
+
+
+def has_own_memory(value: Any) -> bool:
+    """Return whether a value is a tensor whose elements are in memory as they are."""
+    if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
+        return False
+    return not (value.is_quantized or value.is_conj() or value.is_neg())
+
+
+def copy_to_filled_memory(
+    value: torch.Tensor, byte: int, *, before: int = PADDING, declared: int = 0
+) -> torch.Tensor:
+    """Copy a tensor, with its strides, into memory whose other bytes are all ``byte``.
+
+    Args:
+        before: the number of bytes before the copy.
+        declared: the number of bytes that a reader may take for the tensor's own.
+    """
+    nbytes = span(value) * value.itemsize
+    length = before + max(nbytes, declared) + PADDING
+    memory = torch.empty(length, dtype=torch.uint8, device=value.device).fill_(byte)
+    copy = memory[before : before + nbytes].view(value.dtype)
+    copy.copy_(value.as_strided((span(value),), (1,)))
+    return copy.as_strided(value.shape, value.stride())
 
 
 # Uninitialized memory in eager runs.

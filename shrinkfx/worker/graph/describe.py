@@ -22,11 +22,10 @@ from shrinkfx.program.skeleton import (
     Skeleton,
     TensorType,
 )
-from shrinkfx.worker.model import MUTATIONS, Program, flat_inputs
+from shrinkfx.worker.model import MUTATIONS, Program, flat_inputs, mutates_arguments
 from shrinkfx.worker.origin import scope_of, source_of
 from shrinkfx.worker.private_api import graph_api
 from shrinkfx.worker.sizes.bindings import bind_symbols, nbytes, sizes_of
-from shrinkfx.worker.weights import mutates_arguments
 
 _ROLES = {
     InputKind.PARAMETER: Role.PARAMETER,

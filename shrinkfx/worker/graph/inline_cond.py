@@ -18,8 +18,8 @@ from torch import fx
 from torch.export import ExportedProgram
 from torch.export.graph_signature import ExportGraphSignature
 
-from shrinkfx.worker.eager.intermediates import SEED, copy_value
-from shrinkfx.worker.model import Inputs, Program, flat_inputs
+from shrinkfx.worker.eager.intermediates import run_graph
+from shrinkfx.worker.model import Inputs, Program, replace_graph
 from shrinkfx.worker.private_api.graph_api import pytree
 
 Taken = Mapping[str, bool]
@@ -57,11 +57,8 @@ def find_taken_branches(program: Program) -> dict[str, bool]:
 
 def _predicates(exported: ExportedProgram, inputs: Inputs) -> dict[str, bool]:
     taken: dict[str, bool] = {}
-    flat = [copy_value(v) for v in flat_inputs(exported, inputs)]
-    torch.manual_seed(SEED)
     try:
-        with torch.no_grad():
-            _Chooser(exported.graph_module, taken).run(*flat)
+        run_graph(_Chooser(exported.graph_module, taken), exported, inputs)
     except Exception as error:  # noqa: BLE001 - whatever the user's program raises
         # The input program may fail in eager, too; keep the branches up to there.
         print(f"shrinkfx: eager fails: {error}", flush=True)
@@ -98,7 +95,6 @@ def _can_be_inlined(cond: fx.Node) -> bool:
 
 def _inline_branches(exported: ExportedProgram, taken: Taken) -> ExportedProgram:
     module = _Inliner(exported.graph_module, taken).module()
-    module.meta.update(exported.graph_module.meta)
     (output,) = module.graph.find_nodes(op="output")
     old = exported.graph_signature
     specs = [
@@ -107,17 +103,8 @@ def _inline_branches(exported: ExportedProgram, taken: Taken) -> ExportedProgram
         else spec
         for spec, value in zip(old.output_specs, output.args[0], strict=True)
     ]
-    return ExportedProgram(
-        root=module,
-        graph=module.graph,
-        graph_signature=ExportGraphSignature(list(old.input_specs), specs),
-        state_dict=exported.state_dict,
-        range_constraints=exported.range_constraints,
-        module_call_graph=exported.module_call_graph,
-        example_inputs=exported.example_inputs,
-        constants=exported.constants,
-        verifiers=exported.verifiers,
-    )
+    signature = ExportGraphSignature(list(old.input_specs), specs)
+    return replace_graph(exported, module, signature)
 
 
 class _Inliner:

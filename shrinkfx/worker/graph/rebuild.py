@@ -35,7 +35,13 @@ from shrinkfx.worker.graph.symbols import (
     Symbols,
     symbols_in,
 )
-from shrinkfx.worker.model import MUTATIONS, Inputs, Program, flat_inputs
+from shrinkfx.worker.model import (
+    MUTATIONS,
+    Inputs,
+    Program,
+    flat_inputs,
+    replace_graph,
+)
 from shrinkfx.worker.origin import copy_origins, operator_nodes
 from shrinkfx.worker.private_api.graph_api import pytree
 from shrinkfx.worker.sizes.bindings import SizesByName, bind_symbols, evaluate_size
@@ -255,7 +261,6 @@ class _Builder:
             example = tuple(self._settled.example(fake, each) for fake, each in values)
         signature = ExportGraphSignature(self._inputs, [spec for spec, _ in outputs])
         root = fx.GraphModule(self._exported.graph_module, self._graph)
-        root.meta.update(self._exported.graph_module.meta)
         # Strides may change then, and export must check what a body returns.
         self._symbols.stale |= shorten_subgraphs(root, self._candidate, self._new)
         user = [(s, n) for s, n in outputs if s.kind is OutputKind.USER_OUTPUT]
@@ -267,16 +272,15 @@ class _Builder:
         )
         targets = {spec.target for spec in self._inputs}
         old = self._exported
-        rebuilt = ExportedProgram(
-            root=root,
-            graph=root.graph,
-            graph_signature=signature,
+        rebuilt = replace_graph(
+            old,
+            root,
+            signature,
             state_dict={k: v for k, v in old.state_dict.items() if k in targets},
             range_constraints=self._ranges(),
             module_call_graph=[ModuleCallEntry("", call)],
             example_inputs=(example, {}),
             constants={k: v for k, v in old.constants.items() if k in targets},
-            verifiers=old.verifiers,
         )
         if not self._symbols.stale:
             rebuilt.validate()
@@ -626,15 +630,6 @@ def rename_values(
     assert call is not None
     call = replace(call, outputs=[rename_argument(result) for result in call.outputs])
     root = fx.GraphModule(exported.graph_module, graph)
-    root.meta.update(exported.graph_module.meta)
-    return ExportedProgram(
-        root=root,
-        graph=root.graph,
-        graph_signature=replace(signature, output_specs=results),
-        state_dict=exported.state_dict,
-        range_constraints=exported.range_constraints,
-        module_call_graph=[ModuleCallEntry("", call)],
-        example_inputs=exported.example_inputs,
-        constants=exported.constants,
-        verifiers=exported.verifiers,
-    )
+    signature = replace(signature, output_specs=results)
+    calls = [ModuleCallEntry("", call)]
+    return replace_graph(exported, root, signature, module_call_graph=calls)

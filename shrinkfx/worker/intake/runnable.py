@@ -56,7 +56,6 @@ def export_runnable(task: ExportRunnable, note: Note, folder: Path) -> Exported:
         exported = _export(module, reader)
     save = save_for_cuda if on_cpu else torch.export.save
     save(exported, Path(task.program))
-    note(Stage.DONE)
     return Exported(
         inputs=len(reader.tensors),
         made_up=reader.made_up,
@@ -79,7 +78,6 @@ def run_runnable(task: RunRunnable, note: Note, folder: Path) -> Done | Unresolv
     for accuracy in ("--no-accuracy", "--accuracy"):
         sys.argv = [task.path, "run", accuracy, *where]
         _run(text, task.path, "__main__")
-    note(Stage.DONE)
     return Done()
 
 

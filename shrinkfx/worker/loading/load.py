@@ -28,27 +28,20 @@ from shrinkfx.program.uninstalled_files import is_library, is_path
 from shrinkfx.protocol.choices import Backend, InductorOptions
 from shrinkfx.protocol.requests import Setup
 from shrinkfx.protocol.source import is_source_archive
+from shrinkfx.worker.loading import devices
 from shrinkfx.worker.loading.archive import (
+    NESTED,
     calls_triton_kernels,
     read_program,
     read_source_archive,
+    restrict_unpickling,
     trust,
-)
-from shrinkfx.worker.loading.devices import (
-    archive_on,
-    device_type,
-    is_for_cuda,
-    read_cuda_storages_on,
-    wanted_gpu,
+    why_unreadable,
 )
 from shrinkfx.worker.loading.import_advice import advice_on
-from shrinkfx.worker.loading.inputs_file import (
-    read_inputs,
-    require_same_structure,
-    sort_keywords_like,
-)
 from shrinkfx.worker.model import Inputs, Program
-from shrinkfx.worker.private_api.graph_api import ValueRanges, int_oo, pytree
+from shrinkfx.worker.private_api import inductor_api
+from shrinkfx.worker.private_api.graph_api import ValueRanges, int_oo
 from shrinkfx.worker.sizes.read_space import require_declared_sizes
 
 _FACTOR, _EXTRA_BYTES = 16, 4 << 30
@@ -236,14 +229,13 @@ def _move_inputs(setup: Setup, inputs: Inputs, example: Inputs | None = None) ->
     """
     if not setup.device or setup.backend == Backend.INTERPRETER:
         return inputs
-    leaves, spec = pytree.tree_flatten((inputs.args, inputs.kwargs))
+    leaves, spec = inputs.flatten()
     others = leaves if example is None else example.flat()
     if len(others) != len(leaves):
         return inputs  # a later check refuses them
     pairs = zip(leaves, others, strict=True)
     moved = [_move_tensor(leaf, setup.device, like) for leaf, like in pairs]
-    args, kwargs = pytree.tree_unflatten(moved, spec)
-    return Inputs(args, kwargs)
+    return Inputs.unflatten(moved, spec)
 
 
 def _move_tensor(leaf: Any, device: str, like: Any) -> Any:
@@ -259,15 +251,15 @@ def _prepare_archive(setup: Setup) -> str:
     assert setup.model is not None
     folder = Path(setup.directory)
     on_cpu = setup.backend == Backend.INTERPRETER or setup.device == "cpu"
-    if on_cpu or not is_for_cuda(setup):
+    if on_cpu or not devices.is_for_cuda(setup):
         # On the interpreter, tensors are on the CPU; only compiled code is for CUDA.
         if on_cpu:
-            read_cuda_storages_on("cpu")
-        return archive_on(setup.model, folder, "cpu")
-    device = f"cuda:{wanted_gpu(setup)}"
+            devices.read_cuda_storages_on("cpu")
+        return devices.archive_on(setup.model, folder, "cpu")
+    device = f"cuda:{devices.wanted_gpu(setup)}"
     if setup.device:
-        read_cuda_storages_on(device)
-    return archive_on(setup.model, folder, device)
+        devices.read_cuda_storages_on(device)
+    return devices.archive_on(setup.model, folder, device)
 
 
 def _read(archive: str, setup: Setup) -> ExportedProgram:
@@ -286,16 +278,14 @@ def _read(archive: str, setup: Setup) -> ExportedProgram:
             "wrap the kernel with torch.library.triton_op, and export it again",
         )
     add_symbol_values(original)
-    on_device = device_type(archive) == (setup.device or "").partition(":")[0]
+    on_device = devices.device_type(archive) == (setup.device or "").partition(":")[0]
     if setup.device and setup.backend != Backend.INTERPRETER and not on_device:
         return _move(original, setup.device)
     return original
 
 
 def _require_known_options(options: InductorOptions) -> None:
-    from shrinkfx.worker.private_api.inductor_api import config
-
-    known = config.get_config_copy()
+    known = inductor_api.config.get_config_copy()
     for name, value in options.items():
         if name not in known and _is_alias(name):
             continue
@@ -318,11 +308,9 @@ def _require_known_options(options: InductorOptions) -> None:
 
 def _is_alias(name: str) -> bool:
     """Return whether a name is an old one of an option, which ``known`` omits."""
-    from shrinkfx.worker.private_api.inductor_api import config
-
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # about the old name
-        return hasattr(config, name)
+        return hasattr(inductor_api.config, name)
 
 
 def _move(program: ExportedProgram, device: str) -> ExportedProgram:
@@ -441,3 +429,140 @@ def _add_symbol_values(program: ExportedProgram) -> None:
             env.var_to_range.setdefault(symbol, ValueRanges(0, int_oo))
     for computed in [s for s in env.var_to_range if not s.is_Symbol]:
         del env.var_to_range[computed]
+
+
+def read_inputs(path: str) -> tuple[Inputs, Inputs | None]:
+    """Read a file that ``torch.save`` wrote, if it holds only data.
+
+    Returns:
+        The failing inputs, and the passing inputs if the file has any.
+
+    Raises:
+        LoadError: the file has other content.
+    """
+    try:
+        with restrict_unpickling():
+            data = torch.load(path, weights_only=True)
+    except BaseException as error:
+        raise LoadError(path, why_unreadable(error), _ADVICE) from error
+    passing = data.pop("passing", None) if isinstance(data, dict) else None
+    return as_inputs(path, data), as_inputs(path, passing) if passing else None
+
+
+_ADVICE = (
+    "torch.save((arg, ...), file), or a dict with 'args' and 'kwargs', of tensors, "
+    "numbers and strings"
+)
+
+
+def as_inputs(path: str, data: object) -> Inputs:
+    """Convert the content of a file to the arguments of a call.
+
+    Raises:
+        LoadError: the content has another form.
+    """
+    if isinstance(data, dict) and set(data) <= {"args", "kwargs"}:
+        args, kwargs = data.get("args", ()), data.get("kwargs", {})
+        if isinstance(args, (tuple, list)) and isinstance(kwargs, dict):
+            return _require_passable(path, Inputs(tuple(args), dict(kwargs)))
+    if isinstance(data, (tuple, list)):
+        return _require_passable(path, Inputs(tuple(data), {}))
+    raise LoadError(path, f"holds a {type(data).__name__}", _ADVICE)
+
+
+def _require_passable(path: str, inputs: Inputs) -> Inputs:
+    """Refuse inputs that no exported program takes, with the file as the subject."""
+    for name in inputs.kwargs:
+        if not isinstance(name, str):
+            reason = f"'kwargs' has the key {name!r:.60}, which is not a string"
+            raise LoadError(path, reason, _ADVICE)
+    for leaf in inputs.flat():
+        if isinstance(leaf, torch.Tensor) and leaf.is_nested:
+            raise LoadError(path, *NESTED)
+    return inputs
+
+
+def sort_keywords_like(example: Inputs, inputs: Inputs) -> Inputs:
+    """Put keyword arguments in the program's order, if the names are the same."""
+    if set(inputs.kwargs) != set(example.kwargs):
+        return inputs
+    return replace(
+        inputs, kwargs={name: inputs.kwargs[name] for name in example.kwargs}
+    )
+
+
+def require_same_structure(
+    path: str, example: Inputs, inputs: Inputs, names: Sequence[str] = ()
+) -> None:
+    """Refuse inputs of another number, structure, dtype, rank or device.
+
+    Args:
+        names: the program's names of its positional inputs, as far as they are known.
+
+    Raises:
+        LoadError: the inputs do not fit; says which, and what the program expects.
+    """
+    _require_same_number(path, example, inputs, names)
+    expected, spec = example.flatten()
+    leaves, inputs_spec = inputs.flatten()
+    if spec != inputs_spec:
+        raise LoadError(
+            path,
+            f"the inputs are nested as {inputs_spec}",
+            f"the program expects {spec}",
+        )
+    for position, (a, b) in enumerate(zip(expected, leaves, strict=True)):
+        if not isinstance(a, torch.Tensor):
+            continue
+        if not isinstance(b, torch.Tensor) or _type_of(a) != _type_of(b):
+            raise LoadError(
+                path,
+                f"input {position} is {_describe(b)}",
+                f"the program expects {_describe(a)}",
+            )
+        if a.device != b.device:
+            raise LoadError(
+                path,
+                f"input {position} is on {b.device}, not on {a.device}",
+                MessageText(
+                    "the program expects it there, and what is compiled for one device "
+                    "takes no other: ",
+                    Flag("--device", str(a.device)),
+                    " moves both",
+                ),
+            )
+
+
+def _require_same_number(
+    path: str, example: Inputs, inputs: Inputs, names: Sequence[str]
+) -> None:
+    count, expected = len(inputs.args), len(example.args)
+    if count == expected and set(inputs.kwargs) == set(example.kwargs):
+        return
+    named = [*names[:expected], *(f"input{n}" for n in range(len(names), expected))]
+    listed = f" ({', '.join(named)})" if named else ""
+    actual = f"{count} positional input{'' if count == 1 else 's'}"
+    takes = f"the program takes {expected}{listed}{_by_keyword(example)}"
+    call = f"({named[0]},)" if expected == 1 else f"({', '.join(named)})"
+    if example.kwargs:
+        keywords = ", ".join(f"{name!r}: {name}" for name in example.kwargs)
+        call = f"{{'args': {call}, 'kwargs': {{{keywords}}}}}"
+    raise LoadError(
+        path,
+        f"{actual}{_by_keyword(inputs)}, {takes}",
+        f"the program expects what torch.save({call}, file) writes",
+    )
+
+
+def _by_keyword(inputs: Inputs) -> str:
+    return f" and by keyword {', '.join(inputs.kwargs)}" if inputs.kwargs else ""
+
+
+def _type_of(tensor: torch.Tensor) -> tuple[torch.dtype, int]:
+    return tensor.dtype, tensor.dim()
+
+
+def _describe(value: object) -> str:
+    if isinstance(value, torch.Tensor):
+        return f"{value.dtype} of shape {tuple(value.shape)} on {value.device.type}"
+    return type(value).__name__

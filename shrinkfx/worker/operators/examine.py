@@ -11,35 +11,44 @@ with the metadata in the program's file. A finding states only what was observed
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import torch
+import torch.utils.deterministic
 from torch import Tensor, fx
 from torch.export import ExportedProgram
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from shrinkfx.program.display_text import first_line
 from shrinkfx.program.sizes import sizes_near_export
+from shrinkfx.program.skeleton import PYTORCH_NAMESPACES
 from shrinkfx.protocol.answers import Examined
 from shrinkfx.protocol.operators import Misbehavior, OperatorFinding
 from shrinkfx.protocol.requests import Examine, ExamineCandidate
-from shrinkfx.worker.eager.fake_mismatch import describe_tensor, runs_a_subgraph
-from shrinkfx.worker.eager.inputs_at import make_inputs_at
-from shrinkfx.worker.eager.intermediates import SEED, copy_value
-from shrinkfx.worker.model import Inputs, Keywords, Program, flat_inputs
-from shrinkfx.worker.operators.repeated_call import (
-    ParameterTensor,
-    describe_call,
-    find_hidden_dependencies,
-    is_custom,
-    iter_tensor_arguments,
+from shrinkfx.worker.eager.fake_mismatch import (
+    describe_tensor,
+    has_declared_strides,
+    has_declared_type,
+    runs_a_subgraph,
 )
-from shrinkfx.worker.private_api import operator_api
+from shrinkfx.worker.eager.inputs_at import make_inputs_at
+from shrinkfx.worker.eager.intermediates import (
+    FILLINGS,
+    SEED,
+    copy_to_filled_memory,
+    copy_value,
+    has_own_memory,
+    span,
+)
+from shrinkfx.worker.model import Inputs, Keywords, Program, flat_inputs
+from shrinkfx.worker.origin import graphs_of
+from shrinkfx.worker.private_api import graph_api, operator_api
 from shrinkfx.worker.private_api.graph_api import FakeTensorMode, pytree
 from shrinkfx.worker.sizes.read_space import find_space
 
@@ -373,17 +382,219 @@ def has_mismatch(fake: Tensor, real: Tensor) -> bool:
     Dtype, device and sizes are compared, and the strides of dims longer than 1. Sizes
     that depend on data agree with any number.
     """
-    if (fake.dtype, fake.device.type, fake.dim()) != (
-        *(real.dtype, real.device.type, real.dim()),
-    ):
+    if not fake.layout == real.layout == torch.strided:
+        facts = [(t.dtype, t.device.type, t.dim(), t.layout) for t in (fake, real)]
+        return facts[0] != facts[1]
+    if not has_declared_type(fake, real, _known):
         return True
-    if real.layout != torch.strided or fake.layout != torch.strided:
-        return fake.layout != real.layout
-    known = [isinstance(size, int) for size in fake.shape]
-    if any(k and a != b for k, a, b in zip(known, fake.shape, real.shape, strict=True)):
-        return True
-    steps = zip(real.shape, fake.stride(), real.stride(), strict=True)
-    return bool(real.numel()) and any(
-        size > 1 and isinstance(declared, int) and declared != step
-        for size, declared, step in steps
+    return bool(real.numel()) and not has_declared_strides(fake, real, _known)
+
+
+_RTOL = 1e-3
+"""Tolerance relative to the largest value, because threads add in another order."""
+
+_MOST_REPEATED_BYTES = 1 << 26
+"""Operators with larger arguments are not called again."""
+
+
+def find_hidden_dependencies(
+    target: Any, args: Sequence[Any], kwargs: Keywords
+) -> Iterator[Misbehavior]:
+    """Call a functional operator again, and yield what its results depend on.
+
+    If its results differ in each call, nothing else can be determined.
+
+    Raises:
+        Exception: the operator raises it.
+    """
+    if not _may_be_repeated(target, args, kwargs):
+        return
+
+    def call(place: Callable[[Any], Any]) -> list[Any]:
+        copies = pytree.tree_map(place, (tuple(args), kwargs))
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(SEED)
+            return pytree.tree_leaves(target(*copies[0], **copies[1]))
+
+    first, second = (call(_copy_among(FILLINGS[0])) for _ in range(2))
+    with _fill_new_memory():
+        filled = call(_copy_among(FILLINGS[0]))
+    if any(map(_is_unfilled, first, filled)):
+        yield Misbehavior.UNFILLED
+    elif not _alike(first, second):
+        yield Misbehavior.UNSTEADY
+    else:
+        if not _alike(first, call(_copy_among(FILLINGS[1]))):
+            yield Misbehavior.STRAYS
+        is_flexible = torch.Tag.flexible_layout in target.tags
+        if is_flexible and not _alike(first, call(_relaid)):
+            yield Misbehavior.LAYOUT
+
+
+def _may_be_repeated(target: Any, args: Sequence[Any], kwargs: Keywords) -> bool:
+    """Return whether the schema declares no writes and arguments are small."""
+    tensors = list(iter_tensor_arguments(target, args, kwargs))
+    leaves = pytree.tree_leaves((tuple(args), kwargs))
+    return (
+        not target._schema.is_mutable
+        and not any(isinstance(leaf, torch.ScriptObject) for leaf in leaves)
+        and sum(span(t) * t.itemsize for _, t in tensors) <= _MOST_REPEATED_BYTES
     )
+
+
+def _copy_among(byte: int) -> Callable[[Any], Any]:
+    """Return a function that copies a tensor to memory of known content."""
+    return lambda value: (
+        copy_to_filled_memory(value, byte) if has_own_memory(value) else value
+    )
+
+
+def _relaid(value: Any) -> Any:
+    """Copy a tensor with other strides: contiguous, if it is not."""
+    if not has_own_memory(value) or value.dim() < 2:
+        return value
+    if not value.is_contiguous():
+        return value.contiguous()
+    return value.transpose(0, -1).contiguous().transpose(0, -1)
+
+
+@contextlib.contextmanager
+def _fill_new_memory() -> Iterator[None]:
+    """Make PyTorch fill new memory with NaN, or with the largest integer."""
+    fill = torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
+    enabled = torch.are_deterministic_algorithms_enabled()
+    warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.utils.deterministic.fill_uninitialized_memory = True  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(enabled, warn_only=warn_only)
+        torch.utils.deterministic.fill_uninitialized_memory = fill  # type: ignore[attr-defined]
+
+
+def _is_unfilled(value: Any, filled: Any) -> bool:
+    """Return whether a result has the fill value only if memory was filled."""
+    if not isinstance(value, Tensor) or not has_own_memory(filled):
+        return False
+    if value.shape != filled.shape or value.dtype != filled.dtype:
+        return False
+    if filled.is_floating_point() or filled.is_complex():
+        return bool((filled.isnan() & ~value.isnan()).any())
+    if filled.dtype == torch.bool:
+        return False
+    most = torch.iinfo(filled.dtype).max
+    return bool(((filled == most) & (value != most)).any())
+
+
+def _alike(some: Sequence[Any], others: Sequence[Any]) -> bool:
+    return len(some) == len(others) and all(map(_is_like, some, others))
+
+
+def _is_like(some: Any, other: Any) -> bool:
+    if not (isinstance(some, Tensor) and isinstance(other, Tensor)):
+        return True
+    if some.shape != other.shape or some.dtype != other.dtype:
+        return False
+    if not has_own_memory(some) or not some.numel():
+        return True
+    if not (some.is_floating_point() or some.is_complex()):
+        return torch.equal(some, other)
+    kind = torch.complex128 if some.is_complex() else torch.float64
+    some, other = some.to(kind), other.to(kind)
+    finite = some.abs().nan_to_num(0.0, 0.0, 0.0)
+    return torch.allclose(
+        some, other, rtol=_RTOL, atol=_RTOL * float(finite.max()), equal_nan=True
+    )
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A parameter of a schema.
+
+    Attributes:
+        written: the schema declares that the operator changes it.
+    """
+
+    name: str
+    written: bool
+
+
+ParameterTensor = tuple[Parameter, Tensor]
+
+
+def _given(
+    target: Any, args: Sequence[Any], kwargs: Keywords
+) -> Iterator[tuple[torch.Argument, Any]]:
+    """Yield the parameters of a schema with their arguments, without defaults."""
+    for position, parameter in enumerate(target._schema.arguments):
+        if position < len(args):
+            yield parameter, args[position]
+        elif parameter.name in kwargs:
+            yield parameter, kwargs[parameter.name]
+
+
+def iter_tensor_arguments(
+    target: Any, args: Sequence[Any], kwargs: Keywords
+) -> Iterator[ParameterTensor]:
+    """Yield the strided tensors among the arguments, including those in lists."""
+    for parameter, value in _given(target, args, kwargs):
+        alias = parameter.alias_info
+        argument = Parameter(parameter.name, alias is not None and alias.is_write)
+        for leaf in pytree.tree_leaves(value):
+            if isinstance(leaf, Tensor) and leaf.layout == torch.strided:
+                yield argument, leaf
+
+
+def describe_call(target: Any, args: Sequence[Any], kwargs: Keywords) -> str:
+    """Describe the arguments of a call: sizes of tensors, and short values.
+
+    ``for q of shape [2, 8], k of shape [2, 8], heads=2``: defaults are left out, as in
+    the call.
+    """
+    shapes, values = [], []
+    for parameter, value in _given(target, args, kwargs):
+        name, leaves = parameter.name, pytree.tree_leaves(value)
+        tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+        shapes += [f"{name} of shape {list(tensor.shape)}" for tensor in tensors]
+        if not tensors:
+            values.append(f"{name}={_value_in_words(value)}")
+    more = ["..."] if len(shapes) > _NAMED else []
+    return f"for {', '.join([*shapes[:_NAMED], *more, *values])}"
+
+
+def _value_in_words(value: Any) -> str:
+    """Print a short value; of strings only identifiers, as others may be secrets."""
+    texts = [leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, str)]
+    text = repr(value)
+    is_shown = len(text) <= _SHORT and all(t.isidentifier() for t in texts if t)
+    return text if is_shown else "..."
+
+
+_NAMED = 4
+"""Maximal number of tensors to describe."""
+
+_SHORT = 30
+"""Maximal number of characters of a printed value."""
+
+
+def custom_operators(exported: ExportedProgram) -> list[str]:
+    """List the operators of a program that are not PyTorch's own."""
+    graphs = graphs_of(exported.graph_module).values()
+    nodes = (node for graph in graphs for node in graph.nodes)
+    return sorted({str(node.target) for node in nodes if is_custom(node)})
+
+
+def is_custom(node: fx.Node) -> bool:
+    """Return whether a node calls an operator whose schema is not PyTorch's own."""
+    target = node.target
+    if (
+        not isinstance(target, graph_api.OpOverload)
+        or target.namespace in PYTORCH_NAMESPACES
+    ):
+        return False
+    # Composite operators have no fake kernel, because they are decomposed.
+    return not target.has_kernel_for_dispatch_key(_COMPOSITE)
+
+
+_COMPOSITE = graph_api.DispatchKey.CompositeImplicitAutograd

@@ -54,8 +54,8 @@ def _places(
     exported: ExportedProgram, inputs: Inputs
 ) -> Iterator[tuple[tuple[str, int | None], sympy.Expr, int]]:
     """Yield the place, expression and number of each free size in the inputs."""
-    leaves = graph_api.pytree.tree_leaves((inputs.args, inputs.kwargs))
-    for node, real in zip(user_placeholders(exported, inputs), leaves, strict=True):
+    nodes = user_placeholders(exported, inputs)
+    for node, real in zip(nodes, inputs.flat(), strict=True):
         value = node.meta.get("val")
         if isinstance(value, torch.SymInt):
             yield (node.name, None), value.node.expr, int(real)
