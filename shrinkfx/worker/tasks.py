@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import platform
+import runpy
 import shutil
 import socket
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -33,18 +35,22 @@ from shrinkfx.protocol.answers import (
     Printed,
     Row,
     Status,
+    Unresolved,
 )
-from shrinkfx.protocol.choices import Backend
+from shrinkfx.protocol.choices import Backend, Build, Probe
 from shrinkfx.protocol.requests import Request
 from shrinkfx.versions import RANGE
+from shrinkfx.worker import bare_script
 from shrinkfx.worker.aoti import backend as aoti
+from shrinkfx.worker.aoti.fast_build import fast_build, with_plain_wrapper
+from shrinkfx.worker.aoti.object_store import SharedObjects
+from shrinkfx.worker.aoti.shared_libraries import shared_extensions, shared_objects
 from shrinkfx.worker.checking import evidence
 from shrinkfx.worker.checking.check import (
     Check,
     check_undeclared_sizes,
     compile_instrumented,
 )
-from shrinkfx.worker.checking.in_script import run_script
 from shrinkfx.worker.checking.reference import Reference
 from shrinkfx.worker.cpu_memory import guard_pages
 from shrinkfx.worker.cuda_memory import red_zones, sanitizer
@@ -55,12 +61,14 @@ from shrinkfx.worker.forkserver import last_words
 from shrinkfx.worker.forkserver.supervise import OPERATOR, Note
 from shrinkfx.worker.graph import describe
 from shrinkfx.worker.graph.rebuild import CannotRebuild, RebuiltCandidate
+from shrinkfx.worker.interpreter import backend as interpreter
+from shrinkfx.worker.interpreter.repro_script import replace_cuda
 from shrinkfx.worker.listing.fit import fit_rewrites
 from shrinkfx.worker.loading import devices, import_advice
 from shrinkfx.worker.operators.examine import custom_operators, examine, examine_runs
 from shrinkfx.worker.preloads.alone import register
 from shrinkfx.worker.printing.module import Unprintable
-from shrinkfx.worker.private_api import FEATURES
+from shrinkfx.worker.private_api import FEATURES, inductor_api
 from shrinkfx.worker.sizes.read_space import find_space
 from shrinkfx.worker.worker_state import SKELETON, WorkerState
 
@@ -299,6 +307,43 @@ def _run_runnable(worker: Worker, job: Job) -> Answer:
     return run_runnable(job.task, job.note, job.folder)
 
 
+def _run_script(worker: Worker, job: Job) -> Done | Unresolved:
+    """Run a script as a new Python would; its failure ends this process alike."""
+    task, options, folder = job.task, job.options, job.folder
+    os.chdir(task.cwd)
+    temporary = aoti.own_cache_variables(folder)
+    environment = {**bare_script.environment(folder), **temporary}
+    job.note(Stage.RUN)
+    if worker.setup.backend == Backend.INTERPRETER:
+        if reason := interpreter.find_missing_api():
+            return Unresolved(reason)
+        probe = options.probe or Probe.REAL
+        replace_cuda(Path(task.path), worker.setup, probe)
+    sys.argv = [task.path]
+    try:
+        shared = shared_extensions(folder, Path(task.path))
+        with _choose_build(options.build, folder), shared:
+            bare_script.act_as_new_interpreter(environment, task.cwd)
+            runpy.run_path(task.path, run_name="__main__")
+        red_zones.log_zone_protection()
+        red_zones.check_zones(" of a script")  # this process skips its exit handlers
+    except interpreter.Unsupported as error:
+        return Unresolved(str(error))
+    return Done()
+
+
+@contextlib.contextmanager
+def _choose_build(build: Build, folder: Path) -> Iterator[None]:
+    """Compile with the given kind of build, and share objects with other children."""
+    if build is Build.STOCK:
+        with shared_objects(folder):
+            yield
+    else:
+        plain = inductor_api.config.patch(dict(with_plain_wrapper({})))
+        with plain, fast_build(folder, None, SharedObjects(folder)):
+            yield
+
+
 TASKS: Mapping[type[requests.Task], Callable[[Worker, Job], Answer]] = {
     requests.Describe: Worker.describe,
     requests.Examine: Worker.examine,
@@ -314,9 +359,7 @@ TASKS: Mapping[type[requests.Task], Callable[[Worker, Job], Answer]] = {
     requests.CompileOriginal: Worker.compile,
     requests.SaveInputs: Worker.save_inputs,
     requests.RunPreload: Worker.run_preload,
-    requests.RunScript: lambda worker, job: run_script(
-        job.task, worker.setup, job.options, job.note, job.folder
-    ),
+    requests.RunScript: _run_script,
     requests.ReadSettings: lambda worker, job: read_settings(
         worker.setup, job.task.wanted
     ),

@@ -147,20 +147,32 @@ def _describe(
 ) -> Node:
     value = node.meta.get("val")
     role = _role(node, roles, exported)
-    tensor = value if isinstance(value, torch.Tensor) else None
-    return Node(
-        name=node.name,
-        role=role,
-        target=str(node.target) if node.op == "call_function" else "",
-        operands=tuple(dict.fromkeys(n.name for n in node.all_input_nodes)),
-        value=None if tensor is None else tensor_type(tensor),
-        operators=_weight(node, exported),
-        nbytes=0 if tensor is None else nbytes(tensor),
-        scope=scope_of(node),
-        source=source_of(node),
+    return replace(
+        _describe_node(node, role, "", _weight(node, exported)),
+        nbytes=nbytes(value) if isinstance(value, torch.Tensor) else 0,
         storage=storages.get(node.name),
         impure=role is Role.OPERATOR and node.is_impure(),
         pointwise=torch.Tag.pointwise in getattr(node.target, "tags", ()),
+    )
+
+
+def _describe_node(node: fx.Node, role: Role, path: str, operators: int) -> Node:
+    """Describe a node of a graph or of a subgraph.
+
+    Args:
+        path: what the names begin with.
+        operators: the number of operators, including those in subgraphs of the node.
+    """
+    value = node.meta.get("val")
+    return Node(
+        name=path + node.name,
+        role=role,
+        target=str(node.target) if node.op == "call_function" else "",
+        operands=tuple(path + n.name for n in dict.fromkeys(node.all_input_nodes)),
+        value=tensor_type(value) if isinstance(value, torch.Tensor) else None,
+        operators=operators,
+        scope=scope_of(node),
+        source=source_of(node),
     )
 
 
@@ -184,17 +196,8 @@ def _subgraph_nodes(module: fx.GraphModule, path: str) -> Iterator[Node]:
     for node in module.graph.nodes:
         if node.op == "output":
             continue
-        value = node.meta.get("val")
-        described = Node(
-            name=path + node.name,
-            role=Role.SUBGRAPH if node.op == "get_attr" else Role.SUBGRAPH_NODE,
-            target=str(node.target) if node.op == "call_function" else "",
-            operands=tuple(path + n.name for n in dict.fromkeys(node.all_input_nodes)),
-            value=tensor_type(value) if isinstance(value, torch.Tensor) else None,
-            operators=int(_is_operator(node)),
-            scope=scope_of(node),
-            source=source_of(node),
-        )
+        role = Role.SUBGRAPH if node.op == "get_attr" else Role.SUBGRAPH_NODE
+        described = _describe_node(node, role, path, int(_is_operator(node)))
         yield from _with_subgraph_nodes(described, node, module)
 
 

@@ -15,7 +15,7 @@ import contextlib
 import itertools
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -138,14 +138,20 @@ class Examination:
         except _EagerEnds as error:
             print(f"shrinkfx: eager ends: {error}", flush=True)
 
-    def write_finding(self, finding: OperatorFinding, target: Any) -> None:
-        """Write a finding, unless the operator has one of this kind already."""
-        if (finding.operator, finding.what) not in self._found:
-            self._found.add((finding.operator, finding.what))
-            is_fake = finding.what in (Misbehavior.FAKE, Misbehavior.FIXES)
-            place = find_fake_kernel(target) if is_fake else ""
+    def write_finding(self, node: fx.Node, what: Misbehavior, **facts: Any) -> None:
+        """Write a finding, unless the operator has one of this kind already.
+
+        Args:
+            facts: other fields of ``OperatorFinding``.
+        """
+        operator = str(node.target)
+        if (operator, what) not in self._found:
+            self._found.add((operator, what))
+            if what in (Misbehavior.FAKE, Misbehavior.FIXES):
+                facts["fake_kernel"] = find_fake_kernel(node.target)
+            finding = OperatorFinding(operator, what, node.name, **facts)
             with self.findings.open("a") as file:
-                file.write(replace(finding, fake_kernel=place).to_line())
+                file.write(finding.to_line())
 
     def look(
         self, node: fx.Node, call: str, promised: Sequence[Any], real: Sequence[Any]
@@ -158,17 +164,15 @@ class Examination:
                 dim = history.find_fixed_dim()
                 if dim is None and not has_mismatch(fake, value):
                     continue
-                finding = OperatorFinding(
-                    operator=str(node.target),
-                    what=Misbehavior.FAKE if dim is None else Misbehavior.FIXES,
-                    node=node.name,
+                self.write_finding(
+                    node,
+                    Misbehavior.FAKE if dim is None else Misbehavior.FIXES,
                     call=call,
                     place=place if len(real) > 1 else None,
                     declared=describe_tensor(fake, _known),
                     made=describe_tensor(value),
                     dim=dim or 0,
                 )
-                self.write_finding(finding, node.target)
 
 
 def _known(size: Any) -> int | None:
@@ -210,16 +214,16 @@ class _Observer(fx.Interpreter):
         finally:
             self._examination.at.write_text("")  # later crashes have another cause
         real = pytree.tree_leaves(value)
-        self._look_at_memory(n, tensors, before, real)
+        effects = _find_undeclared_effects(n.target, tensors, before, real)
+        for what, argument in effects:
+            self._examination.write_finding(n, what, argument=argument)
         if isinstance(promised, str):
-            origin = str(n.target), Misbehavior.FAKE, n.name
-            finding = OperatorFinding(*origin, call=description, error=promised)
-            self._examination.write_finding(finding, n.target)
+            facts = {"call": description, "error": promised}
+            self._examination.write_finding(n, Misbehavior.FAKE, **facts)
         elif promised is not None:
             self._examination.look(n, description, promised, real)
         for what in dependencies:
-            finding = OperatorFinding(str(n.target), what, n.name, call=description)
-            self._examination.write_finding(finding, n.target)
+            self._examination.write_finding(n, what, call=description)
         self._examination.operators.add(str(n.target))
         return value
 
@@ -235,20 +239,6 @@ class _Observer(fx.Interpreter):
             raise
         except Exception as error:  # made-up values may rightly be refused
             raise _EagerEnds(str(error)) from error
-
-    def _look_at_memory(
-        self,
-        n: fx.Node,
-        tensors: list[ParameterTensor],
-        before: list[Any],
-        results: list[Any],
-    ) -> None:
-        for what, argument in _find_undeclared_effects(
-            n.target, tensors, before, results
-        ):
-            operator = str(n.target)
-            finding = OperatorFinding(operator, what, n.name, argument=argument)
-            self._examination.write_finding(finding, n.target)
 
 
 def _find_dependencies(
