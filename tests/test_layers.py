@@ -315,7 +315,6 @@ UNTYPED = {
     "worker.model": "keyword arguments of a call",
     "worker.printing.module": "names of printed code, and what torch.save holds",
     "worker.sizes.read_space": "metadata of nodes",
-    "worker.weights": "what torch.save holds",
 }
 """Modules with mappings of anything, and what these are. Whoever knows the names gives
 them a record instead."""

@@ -65,6 +65,7 @@ from shrinkfx.worker.interpreter import backend as interpreter
 from shrinkfx.worker.interpreter.repro_script import replace_cuda
 from shrinkfx.worker.listing.fit import fit_rewrites
 from shrinkfx.worker.loading import devices, import_advice
+from shrinkfx.worker.model import Inputs
 from shrinkfx.worker.operators.examine import custom_operators, examine, examine_runs
 from shrinkfx.worker.preloads.alone import register
 from shrinkfx.worker.printing.module import Unprintable
@@ -270,13 +271,12 @@ class Worker(WorkerState):
     def save_inputs(self, job: Job) -> Done:
         """Save inputs of some sizes, and passing inputs if the task has their sizes."""
 
-        def at(sizes: Mapping[str, int]) -> dict[str, Any]:
-            made = self.program_at_sizes(sizes, job.task.seed).failing
-            return {"args": made.args, "kwargs": made.kwargs}
+        def at(sizes: Mapping[str, int]) -> Inputs:
+            return self.program_at_sizes(sizes, job.task.seed).failing
 
         passing = job.task.passing
-        saved = {} if passing is None else {"passing": at(passing)}
-        torch.save({**at(job.task.sizes), **saved}, job.task.path)
+        saved = {} if passing is None else {"passing": vars(at(passing))}
+        torch.save({**vars(at(job.task.sizes)), **saved}, job.task.path)
         return Done()
 
     def run_preload(self, job: Job) -> Answer:
