@@ -59,9 +59,7 @@ PHASES = {
     r"torch/_inductor/scheduler\.py:.*": "scheduling",
     r"torch/_inductor/codegen/(cpp_)?wrapper.*": "wrapper code generation",
     r".*:generate_and_run_autotune_block": "benchmarking",
-    r"shrinkfx/worker/interpreter/codegen/cuda_source\.py:_compile_kernels": (
-        "benchmarking"
-    ),
+    r"shrinkfx/worker/interpreter/cuda_source\.py:_compile_kernels": ("benchmarking"),
     r"torch/_inductor/codegen/cpp(?!_wrapper).*": "C++ code generation",
     r"torch/_inductor/codegen/(triton|simd).*": "Triton code generation",
     r"torch/_inductor/(cpp_builder|codecache)\.py:(run|_run)_compile_cmd": (

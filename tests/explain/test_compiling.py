@@ -115,7 +115,7 @@ def test_phase_comes_from_the_innermost_known_frame(frame: str, doing: str) -> N
 
 
 def test_interpreter_code_generation_frames_are_not_named() -> None:
-    ours = "shrinkfx/worker/interpreter/codegen/cuda_source.py:_compile_kernels"
+    ours = "shrinkfx/worker/interpreter/cuda_source.py:_compile_kernels"
     frames = ("torch/_inductor/codegen/cpp_wrapper_gpu.py:generate", ours)
     assert name_frame(f"/home/me/{ours[:-17]}", "_compile_kernels") == ours
     found = explain(Traces(), raised(Raised("RuntimeError", "out of memory", frames)))

@@ -12,12 +12,12 @@ import triton
 import triton.language as tl
 
 from shrinkfx.worker.interpreter.findings import Probe, Report
-from shrinkfx.worker.interpreter.memory_checks.bounds import (
+from shrinkfx.worker.interpreter.launch import switch_on
+from shrinkfx.worker.interpreter.memory_checks import (
     CHECKER,
     allocate,
     map_sparse_vector,
 )
-from shrinkfx.worker.interpreter.switch_on import switch_on
 
 FAR = (1 << 31) + 12_345
 BLOCK = 1024

@@ -23,7 +23,7 @@ from shrinkfx.worker.interpreter.backend import (
     Report,
     Unsupported,
 )
-from shrinkfx.worker.interpreter.memory_checks.bounds import CHECKER
+from shrinkfx.worker.interpreter.memory_checks import CHECKER
 
 
 def main() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from shrinkfx.worker.interpreter.memory_checks.bounds import (
+from shrinkfx.worker.interpreter.memory_checks import (
     Roles,
     allocate,
     copy_to_exact_size,

@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from shrinkfx.worker.interpreter.memory_checks.hooks import add_bfloat16
+from shrinkfx.worker.interpreter.memory_checks import add_bfloat16
 
 
 def bits(values: list[float]) -> NDArray[np.uint16]:

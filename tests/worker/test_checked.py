@@ -6,9 +6,9 @@ import pytest
 
 from shrinkfx.protocol.choices import Probe
 from shrinkfx.worker.forkserver.supervise import describe_error
-from shrinkfx.worker.interpreter.checked_module import check_accesses
+from shrinkfx.worker.interpreter.backend import check_accesses
 from shrinkfx.worker.interpreter.findings import Fault, KernelFinding, Report
-from shrinkfx.worker.interpreter.memory_checks.bounds import CHECKER
+from shrinkfx.worker.interpreter.memory_checks import CHECKER
 
 
 def test_report_notes_kernels_that_were_only_partly_run() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shrinkfx.worker.interpreter.codegen.cuda_source import list_overridden_options
+from shrinkfx.worker.interpreter.cuda_source import list_overridden_options
 
 
 def test_overridden_options_are_listed() -> None:

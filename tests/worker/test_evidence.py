@@ -26,7 +26,7 @@ from shrinkfx.worker.checking.reference import Reference
 from shrinkfx.worker.explaining.origins import find_origins
 from shrinkfx.worker.graph.rebuild import rebuild
 from shrinkfx.worker.interpreter.findings import Fault, KernelFinding, Probe, Report
-from shrinkfx.worker.interpreter.memory_checks.bounds import CHECKER, LaunchRecord
+from shrinkfx.worker.interpreter.memory_checks import CHECKER, LaunchRecord
 
 
 class Stops(Exception):

@@ -65,7 +65,7 @@ from shrinkfx.worker.forkserver.supervise import Note
 from shrinkfx.worker.graph.describe import mutates
 from shrinkfx.worker.graph.rebuild import RebuiltCandidate
 from shrinkfx.worker.interpreter import backend as interpreter
-from shrinkfx.worker.interpreter.checked_module import VARIABLE
+from shrinkfx.worker.interpreter.backend import VARIABLE
 from shrinkfx.worker.model import flat_inputs
 from shrinkfx.worker.operators.examine import find_hidden_dependencies
 from shrinkfx.worker.origin import graphs_of

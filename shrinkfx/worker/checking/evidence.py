@@ -31,7 +31,7 @@ from shrinkfx.worker.forkserver.supervise import Note
 from shrinkfx.worker.graph import describe
 from shrinkfx.worker.graph.rebuild import RebuiltCandidate
 from shrinkfx.worker.interpreter.findings import Report
-from shrinkfx.worker.interpreter.memory_checks.bounds import place_of_launch
+from shrinkfx.worker.interpreter.memory_checks import place_of_launch
 from shrinkfx.worker.listing.build import collect_file_values, print_listing
 from shrinkfx.worker.loading.devices import gpu_of
 from shrinkfx.worker.printing.anonymize import anonymize

@@ -1,129 +1,146 @@
-"""Launch a Triton kernel on CPU tensors with checks, one program after the other."""
+"""Run Triton kernels on CPU tensors with checks, one program after the other.
+
+``switch_on`` switches Triton to interpretation in this process, for good. Kernels that
+are decorated afterwards are interpreted by Triton itself; kernels that were decorated
+before are converted when they are launched or called. Code generation must be over by
+then, because functions of ``triton.language`` are replaced by functions on NumPy
+arrays.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import functools
+import importlib.util
 import inspect
 import itertools
+import math
+import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from random import Random
+from types import ModuleType
 from typing import Any
 
 import torch
 
+from shrinkfx.protocol.choices import Probe
+from shrinkfx.worker.interpreter.emulation.assembly import run_assembly
+from shrinkfx.worker.interpreter.emulation.constants import mix_constants
+from shrinkfx.worker.interpreter.emulation.floats import (
+    patch_float_conversions,
+    patch_reductions,
+)
+from shrinkfx.worker.interpreter.emulation.libdevice import give_bodies
+from shrinkfx.worker.interpreter.emulation.logic import compile_logic
 from shrinkfx.worker.interpreter.findings import Fault, Report, Unsupported
-from shrinkfx.worker.interpreter.memory_checks.bounds import (
+from shrinkfx.worker.interpreter.memory_checks import (
     CHECKER,
+    SPARSE_BYTES,
     UNWRITTEN_MEMORY,
     Argument,
-    LaunchRecord,
-    Layout,
-    RunningLaunch,
+    install_hooks,
     tag_pointer,
 )
 from shrinkfx.worker.model import Keywords
+from shrinkfx.worker.private_api import cuda_api, triton_api
 
 _INTEGERS = {
     f"{sign}{bits}": (bits, sign == "i") for sign in "iu" for bits in (8, 16, 32, 64)
 }
 
 
-def launch(
-    kernel: Any,
-    grid: Any,
-    arguments: Keywords,
-    *,
-    name: str = "",
-    signature: Mapping[str, str] | None = None,
-    aligned: Sequence[str] = (),
-    writes: Collection[str] | None = None,
-) -> None:
-    """Run a kernel, a ``triton.runtime.interpreter.InterpretedFunction``.
+@dataclass(frozen=True)
+class Launch:
+    """One launch of a kernel, in one configuration.
 
-    A kernel that cannot be run under a probe is recorded as unseen, and the memory that
-    it would have written counts as unwritten from then on.
-
-    Args:
+    Attributes:
+        kernel: a ``triton.runtime.interpreter.InterpretedFunction``.
         grid: up to three numbers, or a function of the arguments that returns them.
         arguments: all arguments of the kernel with constants, by name.
         signature: the declared types; without them an integer has the type that its
             value needs, as Triton chooses it.
         aligned: the parameters that are declared to be divisible by 16.
         writes: the parameters that the kernel may write; None for any.
-
-    Raises:
-        Report: the kernel has a fault; the program that showed it has ended.
-        Unsupported: Triton's interpreter cannot run the kernel, outside of a probe.
     """
-    from shrinkfx.worker.private_api.triton_api import interpreter
 
-    function = kernel.rewrite()
-    constants = _constants(kernel.fn, signature or {})
-    bound = _bind_arguments(kernel.fn, arguments)
-    for hook in kernel.pre_run_hooks:
-        hook(**bound)
-    name = name or kernel.fn.__name__
-    tensors = {k: t for k, v in bound.items() if (t := get_tensor(v)) is not None}
-    pointers = {
-        k: Argument.from_tensor(
-            k, CHECKER.roles.get_role(v) or "memory of an operator", v
-        )
-        for k, v in tensors.items()
-    }
-    outer = CHECKER.launch
-    # A kernel that Inductor does not know is launched by a user's operator.
-    operators = tuple(CHECKER.operators.get(name, (f"user kernel {name}",)))
-    running = RunningLaunch(name, operators, tuple(pointers.values()))
-    CHECKER.launch = running
-    try:
-        size = grid_size(grid, bound)
-        if CHECKER.probe:
-            layouts = {
-                k: Layout(tuple(v.shape), tuple(v.stride())) for k, v in tensors.items()
+    kernel: Any
+    grid: Any
+    arguments: Keywords
+    name: str
+    signature: Mapping[str, str] = field(default_factory=dict)
+    aligned: Sequence[str] = ()
+    writes: Collection[str] | None = None
+
+    def run(self) -> None:
+        """Run the kernel.
+
+        A kernel that cannot be run under a probe is recorded as unseen, and the memory
+        that it would have written counts as unwritten from then on.
+
+        Raises:
+            Report: the kernel has a fault; the program that showed it has ended.
+            Unsupported: Triton's interpreter cannot run the kernel, outside of a probe.
+        """
+        function = self.kernel.rewrite()
+        constants = _constants(self.kernel.fn, self.signature)
+        bound = _bind_arguments(self.kernel.fn, self.arguments)
+        for hook in self.kernel.pre_run_hooks:
+            hook(**bound)
+        tensors = {k: t for k, v in bound.items() if (t := get_tensor(v)) is not None}
+        pointers = {k: Argument.from_tensor(k, v) for k, v in tensors.items()}
+        size = self._grid_size(bound)
+        with CHECKER.run_launch(self.name, size, pointers) as running:
+            _check_alignment(bound, self.aligned)
+            converted = {
+                k: v
+                if k in constants
+                else _convert_argument(k, v, self.signature, pointers)
+                for k, v in bound.items()
             }
-            tried = bool(CHECKER.configuration)
-            CHECKER.launched.append(LaunchRecord(name, size, layouts, tried))
-        _check_alignment(bound, aligned)
-        converted = {
-            k: v
-            if k in constants
-            else _convert_argument(k, v, signature or {}, pointers)
-            for k, v in bound.items()
-        }
-        interpreter.interpreter_builder.set_grid_dim(*size)
-        blocks = [v for k, v in bound.items() if k in constants and _is_block_size(v)]
-        takes_partial = tensors in CHECKER.partial
-        try:
-            sampled = _run(function, converted, size, blocks)
-        except Report:
-            if not takes_partial:
-                raise
-            CHECKER.findings.clear()
-            _skip_kernel(name, f"takes {UNWRITTEN_MEMORY}", tensors, writes)
-        except Unsupported as error:
-            if CHECKER.probe is None:
-                raise
-            _skip_kernel(name, error.reason, tensors, writes)
-        else:
-            if sampled or takes_partial:
-                CHECKER.partial.add([tensors[argument] for argument in running.written])
-    finally:
-        CHECKER.launch = outer
+            triton_api.interpreter.interpreter_builder.set_grid_dim(*size)
+            blocks = [
+                v for k, v in bound.items() if k in constants and _is_block_size(v)
+            ]
+            takes_partial = tensors in CHECKER.partial
+            try:
+                sampled = _run(self.name, function, converted, size, blocks)
+            except Report:
+                if not takes_partial:
+                    raise
+                CHECKER.findings.clear()
+                self._skip(f"takes {UNWRITTEN_MEMORY}", tensors)
+            except Unsupported as error:
+                if CHECKER.probe is None:
+                    raise
+                self._skip(error.reason, tensors)
+            else:
+                if sampled or takes_partial:
+                    written = [tensors[argument] for argument in running.written]
+                    CHECKER.partial.add(written)
 
+    @property
+    def programs(self) -> int:
+        """The number of programs."""
+        return math.prod(self._grid_size(self.arguments))
 
-def _skip_kernel(
-    name: str,
-    why: str,
-    tensors: Mapping[str, torch.Tensor],
-    writes: Collection[str] | None,
-) -> None:
-    """Skip a kernel: record the reason, and mark the memory it writes as unwritten."""
-    CHECKER.unseen.append(f"{name}: {why}")
-    written = [v for k, v in tensors.items() if writes is None or k in writes]
-    CHECKER.partial.add(written)
+    def _grid_size(self, arguments: Keywords) -> Place:
+        """Return the number of programs along each axis of the grid."""
+        grid = self.grid(dict(arguments)) if callable(self.grid) else self.grid
+        numbers = tuple(grid) if isinstance(grid, Sequence) else (grid,)
+        x, y, z = (*(int(n) for n in numbers), 1, 1)[:3]
+        return x, y, z
+
+    def _skip(self, why: str, tensors: Mapping[str, torch.Tensor]) -> None:
+        """Record the reason, and mark the memory that it writes as unwritten."""
+        CHECKER.unseen.append(f"{self.name}: {why}")
+        CHECKER.partial.add(
+            [v for k, v in tensors.items() if self.writes is None or k in self.writes]
+        )
 
 
 def _run(
+    name: str,
     function: Callable[..., Any],
     arguments: Keywords,
     grid: Place,
@@ -140,19 +157,16 @@ def _run(
     """
     import numpy as np
 
-    from shrinkfx.worker.private_api.triton_api import interpreter_builder
-
-    assert CHECKER.launch is not None
-    name = CHECKER.launch.kernel
     if CHECKER.probe is None:  # eager: its results are used, so all programs run
         chosen, sample = list_all_programs(grid), ""
     else:
         chosen, sample = choose_programs(grid, blocks)
     if sample:
         CHECKER.unseen.append(f"{name}: only {sample} ran")
+    builder = triton_api.interpreter_builder
     with np.errstate(all="ignore"):
         for place in chosen:
-            interpreter_builder.set_grid_idx(*place)
+            builder.set_grid_idx(*place)
             try:
                 function(**arguments)
             except (Report, Unsupported):
@@ -231,19 +245,19 @@ def _convert_argument(
     """Convert an argument to the interpreter's value of the declared type."""
     import triton.language as tl
 
-    from shrinkfx.worker.private_api.triton_api import TensorHandle, interpreter
-
     declared = signature.get(name, "")
     if type(value) is int and declared in _INTEGERS:
         return _integer(value, declared)
     if type(value) is bool and declared == "i1":
         value = int(value)
-    converted = interpreter._implicit_cvt(value)
+    converted = triton_api.interpreter._implicit_cvt(value)
     if name not in pointers:
         return converted
     if declared.startswith("*"):  # the compiled dtype, not that of the tensor
         kind = tl.str_to_ty(declared, None)
-        converted = tl.tensor(TensorHandle(converted.handle.data, kind), kind)
+        converted = tl.tensor(
+            triton_api.TensorHandle(converted.handle.data, kind), kind
+        )
     tag_pointer(getattr(converted.handle, "base", converted.handle), pointers[name])
     return converted
 
@@ -259,8 +273,6 @@ def _integer(value: int, declared: str) -> Any:
     import numpy as np
     import triton.language as tl
 
-    from shrinkfx.worker.private_api.triton_api import TensorHandle
-
     bits, is_signed = _INTEGERS[declared]
     value &= (1 << bits) - 1
     if is_signed and value >> (bits - 1):
@@ -268,7 +280,7 @@ def _integer(value: int, declared: str) -> Any:
     number = "int" if is_signed else "uint"
     kind = getattr(tl, f"{number}{bits}")
     data = np.array([value], dtype=getattr(np, f"{number}{bits}"))
-    return tl.tensor(TensorHandle(data, kind), kind)
+    return tl.tensor(triton_api.TensorHandle(data, kind), kind)
 
 
 def get_interpreted(kernel: Any) -> Any:
@@ -278,26 +290,12 @@ def get_interpreted(kernel: Any) -> Any:
 
 @functools.cache
 def _make_interpreted(function: Any) -> Any:
-    from shrinkfx.worker.private_api.triton_api import InterpretedFunction
-
-    return InterpretedFunction(function)
+    return triton_api.InterpretedFunction(function)
 
 
 def name_arguments(names: Sequence[str], args: Sequence[Any]) -> Keywords:
     """Pair parameter names with positional arguments, of which there may be fewer."""
     return dict(zip(names, args, strict=False))
-
-
-def grid_size(grid: Any, arguments: Keywords) -> Place:
-    """Return the number of programs along each axis of a grid.
-
-    Args:
-        grid: up to three numbers, or a function of the arguments that returns them.
-    """
-    numbers = grid(dict(arguments)) if callable(grid) else grid
-    numbers = tuple(numbers) if isinstance(numbers, Sequence) else (numbers,)
-    x, y, z = (*(int(n) for n in numbers), 1, 1)[:3]
-    return x, y, z
 
 
 def _is_block_size(value: Any) -> bool:
@@ -365,3 +363,232 @@ def _sample_axis(count: int, blocks: set[int]) -> set[int]:
         at = limit // block
         indices |= {i for i in (at - 1, at, at + 1) if 0 <= i < count}
     return indices
+
+
+# Switch Triton to interpretation.
+
+
+@functools.cache
+def switch_on() -> None:
+    """Interpret every kernel from now on, and check its accesses.
+
+    Raises:
+        Unsupported: a package is missing, or the checks fail their self-test.
+    """
+    for package in ("triton", "numpy"):
+        if importlib.util.find_spec(package) is None:
+            raise Unsupported(f"Triton's interpreter needs the package {package}")
+    try:
+        _patch_triton()
+    except AttributeError as error:
+        reason = f"this version of Triton's interpreter is not known: {error}"
+        raise Unsupported(reason) from error
+    import_self_test().run_self_test()
+
+
+@functools.cache
+def import_self_test() -> ModuleType:
+    """Import the self-test, which imports Triton.
+
+    A process that will run a script calls this first, because it cannot import
+    shrinkfx's modules once the script runs.
+    """
+    from shrinkfx.worker.interpreter import selftest
+
+    return selftest
+
+
+def _patch_triton() -> None:
+    import triton
+
+    os.environ["TRITON_INTERPRET"] = "1"  # Inductor reads the variable
+    triton.knobs.runtime.interpret = True
+    options = triton_api.interpreter.interpreter_builder.options
+    # ``debug`` enables assertions and overflow checks. The latter stay off: data
+    # may overflow, and an index that overflows shows as an out-of-bounds access.
+    triton_api.interpreter.interpreter_builder.options = dataclasses.replace(
+        options, debug=True, sanitize_overflow=False
+    )
+    give_bodies()
+    run_assembly()
+    patch_reductions()
+    compile_logic()
+    patch_float_conversions()
+    install_hooks()
+    _patch_language_once()
+    mix_constants()
+    _patch_launches()
+    _patch_inductor_launches()
+
+
+def _patch_language_once() -> None:
+    """Patch Triton's language once instead of in each launch and each call."""
+    import triton.language as tl
+
+    def kernel() -> None: ...
+
+    names = {"__globals__": {"tl": tl, "core": tl.core}}
+    triton_api.interpreter._patch_lang(type("Kernel", (), names))
+    triton_api.interpreter._patch_lang = lambda _: _NothingToRestore()
+    # Triton 3.6 calls int() on the array, which NumPy 2.4 refuses for one element.
+    tl.tensor.__index__ = lambda self: int(self.handle.data.squeeze())
+
+
+class _NothingToRestore:
+    def restore(self) -> None: ...
+
+
+def _patch_launches() -> None:
+    """Send all launches, also of kernels decorated before the switch, to ``Launch``."""
+
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return get_interpreted(self)(*args, **kwargs)
+
+    def run(self: Any, *args: Any, grid: Any, warmup: Any, **kwargs: Any) -> None:
+        if not warmup:
+            kernel = get_interpreted(self)
+            arguments = {**name_arguments(kernel.arg_names, args), **kwargs}
+            Launch(kernel, grid, arguments, kernel.fn.__name__).run()
+
+    def run_first(self: Any, *args: Any, **kwargs: Any) -> Any:
+        """Run an autotuner's first configuration, because none is benchmarked."""
+        config = self.configs[0]
+        arguments = name_arguments(self.arg_names, args)
+        if config.pre_hook is not None:
+            config.pre_hook({**arguments, **kwargs, **config.all_kwargs()})
+        return self.fn.run(*args, **{**config.all_kwargs(), **kwargs})
+
+    triton_api.JITFunction.__call__ = call
+    triton_api.JITFunction.run = run
+    triton_api.interpreter.InterpretedFunction.run = run
+    triton_api.Autotuner.run = run_first
+
+
+def _patch_inductor_launches() -> None:
+    """Send the launches of Inductor's kernels to ``launch_generated_kernel``."""
+    cuda_api.triton_helpers.set_driver_to_gpu = lambda: None
+    setattr(cuda_api.CachingAutotuner, "run", launch_generated_kernel)  # noqa: B010 - typed as method
+
+
+# Launch the kernels that Inductor generates, in each of their configurations.
+#
+# A GPU times several block sizes of a kernel and keeps one of them, which need not be
+# the first. A fault may show in only one of them, so the interpreter runs them all.
+
+MAX_TRIED_PROGRAMS = 1_000
+"""The most programs of further configurations in one call; a program takes 0.2 to 3
+ms."""
+
+
+def launch_generated_kernel(
+    self: Any, *args: Any, stream: Any = None, benchmark_run: Any = False, **more: Any
+) -> None:
+    """Launch a generated kernel, in place of ``CachingAutotuner.run``.
+
+    The results are those of the first configuration; the other configurations run on
+    copies of the arguments. Where AOTInductor would time the kernel (the hints probe),
+    each configuration runs on the arguments themselves, as it would in AOTInductor.
+    """
+    first, *others = _configurations(self)
+    launch = _prepare(self, first, args, more)
+    if CHECKER.probe is None or not others:
+        return _run_generated(launch)
+    as_timed = CHECKER.probe is Probe.HINTS
+    copies = args if as_timed else _copy_written(launch, args)
+    _run_generated(launch)
+    for number, config in enumerate(others, 2):
+        size = _prepare(self, config, args, more).programs
+        if copies is None or not (
+            as_timed or CHECKER.tried + size <= MAX_TRIED_PROGRAMS
+        ):
+            CHECKER.untried.append(launch.name)
+            return None
+        CHECKER.tried += size
+        settings = ", ".join(f"{k}={v}" for k, v in sorted(config.kwargs.items()))
+        text = f"configuration {number} of {1 + len(others)}: {settings}"
+        with CHECKER.try_configuration(text, alone=not as_timed):
+            _run_generated(_prepare(self, config, copies, more))
+    return None
+
+
+def _run_generated(launch: Launch) -> None:
+    launch.run()
+    operators = CHECKER.operators.get(launch.name, ())
+    for argument in launch.writes or ():
+        CHECKER.roles.set_result_role(launch.arguments[argument], operators)
+
+
+def _configurations(self: Any) -> Sequence[Any]:
+    """List a kernel's configurations, also if this process has compiled it already."""
+    return self.configs or [result.config for result in self.compile_results]
+
+
+def _prepare(self: Any, config: Any, args: Sequence[Any], more: Keywords) -> Launch:
+    meta = self.triton_meta
+    signature = dict(meta["signature"])
+    names = list(signature)
+    constants = {
+        names[key[0]] if isinstance(key, tuple) else key: value
+        for key, value in meta.get("constants", {}).items()
+    }
+    # A numel that is a constant (xnumel = 1) is passed by position all the same.
+    passed = [name for name in names if name not in config.kwargs]
+    extra = list(self.inductor_meta.get("extra_launcher_args", ()))
+    if len(args) < len(passed) + len(extra):
+        passed = [name for name in passed if signature[name] != "constexpr"]
+    named = name_arguments(passed, args)
+    grid = cuda_api.GridExpr.from_meta(self.inductor_meta, config).eval_slow(
+        {**constants, **name_arguments(passed + extra, args)}
+    )
+    mutated = {*self.mutated_arg_names}
+    output = ("out_ptr", "in_out_ptr")
+    writes = [k for k in named if k in mutated or k.startswith(output)]
+    return Launch(
+        get_interpreted(self.fn),
+        grid,
+        {**constants, **config.kwargs, **named, **more},
+        str(self.inductor_meta.get("kernel_name") or self.fn.__name__),
+        signature,
+        _aligned(meta, names),
+        None if self.custom_kernel else writes,
+    )
+
+
+def _aligned(meta: Keywords, names: list[str]) -> list[str]:
+    """List the parameters that compiled code may assume to be divisible by 16."""
+    for declared in meta.get("configs", ()):
+        if isinstance(declared, Mapping):
+            return [
+                names[key[0]]
+                for key, attributes in declared.items()
+                if ["tt.divisibility", 16] in [list(a) for a in attributes]
+            ]
+        numbers = getattr(declared, "divisible_by_16", ())
+        return [names[n] if isinstance(n, int) else n for n in numbers]
+    return []
+
+
+def _copy_written(launch: Launch, args: Sequence[Any]) -> tuple[Any, ...] | None:
+    """Copy the arguments that a kernel may write; None if they are too large."""
+    writes, arguments = launch.writes, launch.arguments
+    written = [v for name, v in arguments.items() if writes is None or name in writes]
+    tensors = [t for value in written if (t := get_tensor(value)) is not None]
+    storages = {t.untyped_storage().data_ptr(): t.untyped_storage() for t in tensors}
+    if sum(storage.nbytes() for storage in storages.values()) >= SPARSE_BYTES:
+        return None
+    copies = {place: storage.clone() for place, storage in storages.items()}
+    return tuple(_with_storage(value, copies) for value in args)
+
+
+def _with_storage(value: Any, copies: Mapping[int, torch.UntypedStorage]) -> Any:
+    """Move a tensor or TMA descriptor onto the copy of its storage, if there is one."""
+    tensor = get_tensor(value)
+    if tensor is None:
+        return value
+    storage = copies.get(tensor.untyped_storage().data_ptr())
+    if storage is None:
+        return value
+    moved = torch.empty(0, dtype=tensor.dtype)
+    moved.set_(storage, tensor.storage_offset(), tensor.shape, tensor.stride())
+    CHECKER.roles.set_role(moved, CHECKER.roles.get_role(tensor))
+    return moved if value is tensor else dataclasses.replace(value, base=moved)

@@ -21,7 +21,7 @@ from torch.export import ExportedProgram
 from shrinkfx.protocol.choices import InductorOptions, Probe
 from shrinkfx.protocol.requests import Setup
 from shrinkfx.worker.interpreter import backend as interpreter
-from shrinkfx.worker.interpreter.switch_on import import_self_test
+from shrinkfx.worker.interpreter.launch import import_self_test
 from shrinkfx.worker.loading import devices
 from shrinkfx.worker.private_api import inductor_api
 

@@ -6,6 +6,8 @@ from typing import Any
 
 import torch
 
+from shrinkfx.worker.private_api import triton_api
+
 # Triton's interpreter truncates 8-bit floats where hardware rounds to the nearest.
 
 _STORED_AS_BITS = {
@@ -18,9 +20,7 @@ _NATIVE = {"fp16": torch.float16, "fp32": torch.float32, "fp64": torch.float64}
 
 def patch_float_conversions() -> None:
     """Replace the interpreter's conversions of 8-bit floats by those of torch."""
-    from shrinkfx.worker.private_api.triton_api import interpreter
-
-    builder = interpreter.InterpreterBuilder
+    builder = triton_api.interpreter.InterpreterBuilder
     original = builder.create_fp_to_fp
 
     def convert(self: Any, source: Any, kind: Any, rounding: Any) -> Any:
@@ -29,7 +29,7 @@ def patch_float_conversions() -> None:
         if not known or not {before, after} & {"fp8e4nv", "fp8e5"}:
             return original(self, source, kind, rounding)
         data = _to_numpy(_to_torch(source.data, before), after)
-        return interpreter.TensorHandle(data, kind.scalar)
+        return triton_api.interpreter.TensorHandle(data, kind.scalar)
 
     builder.create_fp_to_fp = convert
 
@@ -54,9 +54,7 @@ def _to_numpy(value: torch.Tensor, kind: str) -> Any:
 
 def patch_reductions() -> None:
     """Replace the interpreter's slow paths, for the rest of this process."""
-    from shrinkfx.worker.private_api.triton_api import interpreter
-
-    reduce, scan = interpreter.ReduceOps, interpreter.ScanOps
+    reduce, scan = triton_api.interpreter.ReduceOps, triton_api.interpreter.ScanOps
     if hasattr(reduce, "generic_reduce") and hasattr(reduce, "unravel"):
         reduce.generic_reduce = _reduce
     if hasattr(scan, "generic_scan"):

@@ -25,7 +25,7 @@ import torch
 
 from shrinkfx.protocol.choices import InductorOptions
 from shrinkfx.worker import build_cache
-from shrinkfx.worker.private_api import cuda_api, graph_api, inductor_api
+from shrinkfx.worker.private_api import cuda_api, graph_api, inductor_api, triton_api
 
 _SMS_AND_MEMORY = {
     "sm_80": ("NVIDIA A100-SXM4-80GB", 108, 85_000_000_000, 40 << 20),
@@ -101,10 +101,8 @@ class TritonDriver:
         }
 
     def get_current_target(self) -> Any:
-        from shrinkfx.worker.private_api.triton_api import GPUTarget
-
         major, minor = self.get_device_capability()
-        return GPUTarget("cuda", major * 10 + minor, 32)
+        return triton_api.GPUTarget("cuda", major * 10 + minor, 32)
 
     def get_device_capability(self, _: object = 0) -> tuple[int, int]:
         return self._device.major, self._device.minor
@@ -199,8 +197,6 @@ def _patch(stack: contextlib.ExitStack, owner: Any, name: str, value: Any) -> No
 
 def _patch_device_queries(patch: Patch, device: SimpleNamespace, arch: str) -> None:
     """Patch the device queries of ``torch.cuda`` and of Dynamo's device interface."""
-    from shrinkfx.worker.private_api.cuda_api import CudaInterface
-
     memory = (device.total_memory, device.total_memory)
     answers: dict[str, Callable[..., Any]] = {
         "is_available": lambda: True,
@@ -224,10 +220,10 @@ def _patch_device_queries(patch: Patch, device: SimpleNamespace, arch: str) -> N
     for name, answer in answers.items():
         patch(torch.cuda, name, answer)
         public = name.lstrip("_") if "exchange" in name else name
-        if public in CudaInterface.__dict__:
-            patch(CudaInterface, public, staticmethod(answer))
-    patch(CudaInterface, "get_raw_stream", staticmethod(lambda _=0: 0))
-    worker = CudaInterface.Worker
+        if public in cuda_api.CudaInterface.__dict__:
+            patch(cuda_api.CudaInterface, public, staticmethod(answer))
+    patch(cuda_api.CudaInterface, "get_raw_stream", staticmethod(lambda _=0: 0))
+    worker = cuda_api.CudaInterface.Worker
     patch(worker, "get_device_properties", staticmethod(lambda _=None: device))
     patch(worker, "current_device", staticmethod(lambda: 0))
     patch(cuda_api.C, "_cuda_getCurrentRawStream", lambda _=0: 0)
@@ -248,13 +244,10 @@ def _build_as_with_cuda(patch: Patch) -> None:
 def _drive_triton(
     stack: contextlib.ExitStack, patch: Patch, device: SimpleNamespace
 ) -> None:
-    from shrinkfx.worker.private_api.cuda_api import triton_helpers
-    from shrinkfx.worker.private_api.triton_api import driver
-
-    before = getattr(driver, "_active", None)
-    driver.set_active(TritonDriver(device))
-    stack.callback(setattr, driver, "_active", before)
-    patch(triton_helpers, "set_driver_to_gpu", lambda: None)
+    before = getattr(triton_api.driver, "_active", None)
+    triton_api.driver.set_active(TritonDriver(device))
+    stack.callback(setattr, triton_api.driver, "_active", before)
+    patch(cuda_api.triton_helpers, "set_driver_to_gpu", lambda: None)
 
 
 _MODULES_WITH_DEVICE_CACHES = (
@@ -268,9 +261,7 @@ _MODULES_WITH_DEVICE_CACHES = (
 
 def _clear_device_caches(stack: contextlib.ExitStack) -> None:
     """Clear caches of device queries, now and when the stack closes."""
-    from shrinkfx.worker.private_api.cuda_api import DeviceProperties
-
-    cached: list[Any] = [DeviceProperties.create]
+    cached: list[Any] = [cuda_api.DeviceProperties.create]
     for name in _MODULES_WITH_DEVICE_CACHES:
         with contextlib.suppress(ImportError):
             cached += vars(importlib.import_module(name)).values()
@@ -282,16 +273,15 @@ def _clear_device_caches(stack: contextlib.ExitStack) -> None:
 
 def _keep_tensors_fake(patch: Patch) -> None:
     """Keep functions that handle CUDA FakeTensors from touching CUDA and memory."""
-    from shrinkfx.worker.private_api.cuda_api import fake_tensor
-    from shrinkfx.worker.private_api.graph_api import FakeTensor, FakeTensorMode
-
-    patch(FakeTensorMode, "avoid_device_init", property(lambda _: True))
-    if hasattr(fake_tensor, "init_gpu_context"):
-        patch(fake_tensor, "init_gpu_context", lambda _: None)
+    patch(graph_api.FakeTensorMode, "avoid_device_init", property(lambda _: True))
+    if hasattr(cuda_api.fake_tensor, "init_gpu_context"):
+        patch(cuda_api.fake_tensor, "init_gpu_context", lambda _: None)
     original = cuda_api.utils.is_same_tensor
 
     def is_same(one: torch.Tensor, other: torch.Tensor) -> bool:
-        if isinstance(one, FakeTensor) or isinstance(other, FakeTensor):
+        if isinstance(one, graph_api.FakeTensor) or isinstance(
+            other, graph_api.FakeTensor
+        ):
             return one is other
         return bool(original(one, other))
 
@@ -299,7 +289,11 @@ def _keep_tensors_fake(patch: Patch) -> None:
         patch(module, "is_same_tensor", is_same)
     # AOTInductor writes constants of up to eight elements into its code.
     for name in ("tolist", "item"):
-        patch(FakeTensor, name, _with_values(getattr(FakeTensor, name), name))
+        patch(
+            graph_api.FakeTensor,
+            name,
+            _with_values(getattr(graph_api.FakeTensor, name), name),
+        )
 
 
 def attach_constant(fake: torch.Tensor, real: torch.Tensor) -> None:
@@ -334,11 +328,10 @@ _REAL = "_value_on_cpu"
 
 def list_known_settings() -> InductorOptions:
     """Return the options of ``CONFIG`` that this Inductor has, each under one name."""
-    from shrinkfx.worker.private_api.inductor_api import config
 
     def is_known(name: str) -> bool:
-        renamed = hasattr(config, _NEWER_NAMES.get(name, ""))
-        return not renamed and hasattr(config, name)
+        renamed = hasattr(inductor_api.config, _NEWER_NAMES.get(name, ""))
+        return not renamed and hasattr(inductor_api.config, name)
 
     return {name: value for name, value in CONFIG.items() if is_known(name)}
 
@@ -374,9 +367,7 @@ def register_guard() -> None:
 
 def _find_or_build() -> Path:
     """Return the guard's library: build it, or reuse that of an earlier run."""
-    from shrinkfx.worker.private_api.inductor_api import get_cpp_compiler
-
-    compiler = get_cpp_compiler()
+    compiler = inductor_api.get_cpp_compiler()
     identity = f"{torch.__version__} {torch.__file__} {compiler} {_SOURCE}"
     digest = hashlib.sha256(identity.encode()).hexdigest()[:16]
     library = build_cache.folder() / f"cuda-guard-{digest}.so"

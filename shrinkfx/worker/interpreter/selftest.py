@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 
 from shrinkfx.worker.interpreter.findings import Fault, Probe, Report, Unsupported
-from shrinkfx.worker.interpreter.memory_checks.bounds import CHECKER, allocate
+from shrinkfx.worker.interpreter.memory_checks import CHECKER, allocate
 
 _COUNT, _BLOCK = 10, 8
 

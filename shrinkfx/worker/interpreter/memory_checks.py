@@ -1,13 +1,17 @@
-"""Check each access of an interpreted kernel against the memory of its pointer."""
+"""Check each access of an interpreted kernel against the memory of its pointer.
+
+The hooks at the end install the checks in Triton's interpreter.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import linecache
 import mmap
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,6 +25,7 @@ from shrinkfx.worker.interpreter.findings import (
     Unsupported,
 )
 from shrinkfx.worker.model import Keywords
+from shrinkfx.worker.private_api import triton_api
 from shrinkfx.worker.private_api.graph_api import TorchDispatchMode, pytree
 
 # Memory that kernels have not fully written, because they were skipped or sampled.
@@ -222,7 +227,7 @@ class Roles:
 # lanes are masked out, so that nothing crashes.
 
 ROOT = "shrinkfx_root"
-_INTERPRETER = os.path.dirname(os.path.dirname(__file__))
+_INTERPRETER = os.path.dirname(__file__)
 _MOST_FINDINGS = 50
 
 
@@ -234,21 +239,26 @@ class Argument:
         low: the first address of its storage; ``high`` is the first one after the
             storage.
         base: the address of its first element.
+        stride: in elements.
     """
 
     name: str
     role: str
-    low: int
-    high: int
-    base: int
+    low: int = 0
+    high: int = 0
+    base: int = 0
+    shape: tuple[int, ...] = ()
+    stride: tuple[int, ...] = ()
 
     @staticmethod
-    def from_tensor(name: str, role: str, value: torch.Tensor) -> Argument:
+    def from_tensor(name: str, value: torch.Tensor) -> Argument:
         """Describe a tensor argument."""
         storage = value.untyped_storage()
         low = storage.data_ptr()
         high = low + storage.nbytes() if value.numel() else low
-        return Argument(name, role, low, high, value.data_ptr())
+        role = CHECKER.roles.get_role(value) or "memory of an operator"
+        layout = tuple(value.shape), tuple(value.stride())
+        return Argument(name, role, low, high, value.data_ptr(), *layout)
 
     def distance(self, address: int) -> int:
         """Return the distance in bytes from an address to the storage's nearer end."""
@@ -256,17 +266,21 @@ class Argument:
 
 
 @dataclass(frozen=True)
-class RunningLaunch:
-    """A kernel that is running.
+class LaunchRecord:
+    """A launch of a kernel.
 
     Attributes:
+        arguments: its tensor arguments by parameter.
+        tried: it ran on copies, in a configuration other than the first.
         written: the names of the arguments that it has stored to; all arguments if it
             stored through a pointer of unknown origin.
     """
 
     kernel: str
-    operators: tuple[str, ...]
-    arguments: Sequence[Argument]
+    grid: tuple[int, int, int]
+    arguments: Mapping[str, Argument]
+    operators: tuple[str, ...] = ()
+    tried: bool = False
     written: set[str] = field(default_factory=set)
 
 
@@ -289,7 +303,7 @@ class Checker:
     """
 
     probe: Probe | None = None
-    launch: RunningLaunch | None = None
+    launch: LaunchRecord | None = None
     roles: Roles = field(default_factory=Roles)
     operators: Mapping[str, Sequence[str]] = field(default_factory=dict)
     unseen: list[str] = field(default_factory=list)
@@ -316,6 +330,26 @@ class Checker:
         self.probe = None
 
     @contextlib.contextmanager
+    def run_launch(
+        self,
+        kernel: str,
+        grid: tuple[int, int, int],
+        arguments: Mapping[str, Argument],
+    ) -> Iterator[LaunchRecord]:
+        """Run a kernel in a block; launches may be nested."""
+        # A kernel that Inductor does not know is launched by a user's operator.
+        operators = tuple(self.operators.get(kernel, (f"user kernel {kernel}",)))
+        tried = bool(self.configuration)
+        running = LaunchRecord(kernel, grid, arguments, operators, tried)
+        if self.probe:
+            self.launched.append(running)
+        outer, self.launch = self.launch, running
+        try:
+            yield running
+        finally:
+            self.launch = outer
+
+    @contextlib.contextmanager
     def try_configuration(self, configuration: str, *, alone: bool) -> Iterator[None]:
         """Run a further configuration of a kernel in a block.
 
@@ -331,6 +365,11 @@ class Checker:
             if alone:
                 self.partial.restore(saved)
 
+    @property
+    def _arguments(self) -> Collection[Argument]:
+        """The arguments of the running launch."""
+        return self.launch.arguments.values() if self.launch else ()
+
     def mask_in_bounds(self, fault: Fault, pointers: Any, mask: Any) -> Any:
         """Return the mask of the requested lanes whose access is in bounds.
 
@@ -345,7 +384,7 @@ class Checker:
         requested = np.broadcast_to(np.asarray(mask, dtype=bool), addresses.shape)
         size = max(1, pointers.get_element_ty().primitive_bitwidth // 8)
         root = pointers.attr.get(ROOT)
-        known = self.launch.arguments if self.launch else ()
+        known = self._arguments
         if self.launch and fault is not Fault.LOAD:
             self.launch.written.update(a.name for a in ((root,) if root else known))
         in_bounds = np.zeros(addresses.shape, dtype=bool)
@@ -366,9 +405,9 @@ class Checker:
 
         first = tuple(np.argwhere(bad)[0])
         address = int(addresses[first])
-        known = self.launch.arguments if self.launch else ()
+        known = self._arguments
         nearest = root or min(known, key=lambda a: a.distance(address), default=None)
-        nearest = nearest or Argument("?", "unknown", 0, 0, 0)
+        nearest = nearest or Argument("?", "unknown")
         offset = address - nearest.base
         if offset >= 1 << 63:
             offset -= 1 << 64
@@ -429,9 +468,7 @@ def place_of_launch(finding: KernelFinding) -> int:
 
 def _get_grid_position() -> tuple[int, int, int]:
     """Return the position in the grid of the running program."""
-    from shrinkfx.worker.private_api.triton_api import interpreter_builder
-
-    place = getattr(interpreter_builder, "grid_idx", None) or (0, 0, 0)
+    place = getattr(triton_api.interpreter_builder, "grid_idx", None) or (0, 0, 0)
     x, y, z = (int(i) for i in place)
     return x, y, z
 
@@ -497,23 +534,160 @@ def read_integers(frame: Any, lanes: Any) -> tuple[tuple[str, int], ...]:
     return tuple(integers.items())
 
 
-@dataclass(frozen=True)
-class Layout:
-    """Shape and strides, in elements, of a tensor argument."""
+# Install the checks in Triton's interpreter: loads, stores, atomics, assertions.
+#
+# The hooks also propagate a pointer's kernel argument through pointer arithmetic.
 
-    shape: tuple[int, ...]
-    stride: tuple[int, ...]
+_POINTER_OPERATIONS = (
+    "create_addptr",
+    "create_splat",
+    "create_unsplat",
+    "create_broadcast",
+    "create_expand_dims",
+    "create_reshape",
+    "create_trans",
+    "create_bitcast",
+    "create_select",
+    "create_join",
+)
 
 
-@dataclass(frozen=True)
-class LaunchRecord:
-    """A launch: its grid, and the layouts of its tensor arguments by parameter.
+def install_hooks() -> None:
+    """Install the checks in Triton's interpreter, for the rest of this process."""
+    builder = triton_api.interpreter.InterpreterBuilder
+    for name in _POINTER_OPERATIONS:
+        if name in builder.__dict__:
+            setattr(builder, name, _propagate_root(builder.__dict__[name]))
+    _hook_accesses(builder, triton_api.interpreter.TensorHandle)
+    for blocks in ("BlockPointerHandle", "TensorDescHandle"):
+        if owner := getattr(triton_api.interpreter, blocks, None):
+            owner.materialize_pointers = _propagate_block_root(
+                owner.materialize_pointers
+            )
 
-    Attributes:
-        tried: it ran on copies, in a configuration other than the first.
+
+def _propagate_root(operation: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap an operation on pointers to propagate the kernel argument to its result."""
+
+    handle = triton_api.TensorHandle
+
+    def wrapped(builder: Any, *args: Any, **kwargs: Any) -> Any:
+        made = operation(builder, *args, **kwargs)
+        if isinstance(made, handle) and ROOT not in made.attr:
+            tags = (getattr(argument, "attr", {}).get(ROOT) for argument in args)
+            roots = {root for root in tags if root is not None}
+            if len(roots) == 1:  # a select between two arguments is ambiguous
+                made.attr[ROOT] = roots.pop()
+        return made
+
+    return wrapped
+
+
+def _propagate_block_root(materialize: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap a block pointer's materialization to propagate the kernel argument."""
+
+    def wrapped(self: Any, *args: Any, **kwargs: Any) -> Any:
+        pointers, masks = materialize(self, *args, **kwargs)
+        if root := self.base.attr.get(ROOT):
+            pointers.attr[ROOT] = root
+        return pointers, masks
+
+    return wrapped
+
+
+def _hook_accesses(builder: Any, handle: Any) -> None:
+    """Replace the builder's loads, stores, atomics and assertions by checked ones."""
+    import triton.language as tl
+
+    load, store = builder.create_masked_load, builder.create_masked_store
+    change, swap = builder.create_atomic_rmw, builder.create_atomic_cas
+
+    def inside(fault: Fault, pointers: Any, mask: Any) -> Any:
+        # The mask of a block pointer is a bare array.
+        array = mask.data if isinstance(mask, handle) else mask
+        return handle(CHECKER.mask_in_bounds(fault, pointers, array), tl.int1)
+
+    def checked_load(self: Any, p: Any, mask: Any, *rest: Any, **more: Any) -> Any:
+        return load(self, p, inside(Fault.LOAD, p, mask), *rest, **more)
+
+    def checked_store(
+        self: Any, p: Any, value: Any, mask: Any, *rest: Any, **more: Any
+    ) -> Any:
+        return store(self, p, value, inside(Fault.STORE, p, mask), *rest, **more)
+
+    def checked_change(
+        self: Any, op: Any, p: Any, value: Any, mask: Any, *rest: Any, **more: Any
+    ) -> Any:
+        in_bounds = inside(Fault.ATOMIC, p, mask)
+        if is_bfloat16_sum(op, value):
+            before = add_bfloat16(p.data, value.data, in_bounds.data)
+            return handle(before, value.dtype.scalar)
+        return change(self, op, p, value, in_bounds, *rest, **more)
+
+    def checked_swap(self: Any, p: Any, old: Any, *rest: Any, **more: Any) -> Any:
+        if CHECKER.mask_in_bounds(Fault.ATOMIC, p, True).all():
+            return swap(self, p, old, *rest, **more)
+        return old
+
+    def checked_assert(
+        self: Any, condition: Any, message: Any, *_: Any, **__: Any
+    ) -> None:
+        CHECKER.check_assertion(condition, str(message))
+
+    builder.create_masked_load = checked_load
+    builder.create_masked_store = checked_store
+    builder.create_atomic_rmw = checked_change
+    builder.create_atomic_cas = checked_swap
+    builder.create_assert = checked_assert
+
+
+# Emulate atomic additions of bfloat16, which Triton's interpreter lacks.
+#
+# The interpreter runs programs one after the other, so adding lane by lane is atomic.
+
+CELL = ctypes.c_uint16
+"""The interpreter stores a bfloat16 as the upper 16 bits of a float32."""
+
+
+def is_bfloat16_sum(operation: Any, value: Any) -> bool:
+    """Return whether an atomic operation adds bfloat16 numbers."""
+    is_sum = getattr(operation, "name", "") == "FADD"
+    return is_sum and str(value.dtype.scalar) == "bf16"
+
+
+def add_bfloat16(pointers: Any, value: Any, mask: Any) -> Any:
+    """Add ``value`` to the memory at ``pointers``, in the lanes of ``mask``.
+
+    Args:
+        pointers, value, mask: NumPy arrays that broadcast to one shape: addresses,
+            bits, bools.
+
+    Returns:
+        The bits before the addition, 0 in the other lanes.
     """
+    import numpy as np
 
-    kernel: str
-    grid: tuple[int, int, int]
-    layouts: Mapping[str, Layout]
-    tried: bool = False
+    addresses, bits, wanted = np.broadcast_arrays(pointers, value, mask)
+    before = np.zeros(addresses.shape, dtype=np.uint16)
+    for lane in map(tuple, np.argwhere(wanted)):
+        cell = CELL.from_address(int(addresses[lane]))
+        before[lane] = cell.value
+        cell.value = _bits(_number(cell.value) + _number(int(bits[lane])))
+    return before
+
+
+def _number(bits: int) -> Any:
+    """Convert the bits of a bfloat16 to a float32."""
+    import numpy as np
+
+    return np.array(bits << 16, dtype=np.uint32).view(np.float32)
+
+
+def _bits(number: Any) -> int:
+    """Round a float32 to the nearest bfloat16, ties to even, and return its bits."""
+    import numpy as np
+
+    if np.isnan(number):
+        return 0x7FC0
+    bits = int(np.float32(number).view(np.uint32))
+    return (bits + 0x7FFF + (bits >> 16 & 1)) >> 16

@@ -19,7 +19,7 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import OutputKind
 
 from shrinkfx.protocol.choices import InductorOptions
-from shrinkfx.worker.interpreter.codegen.fake_cuda import (
+from shrinkfx.worker.interpreter.fake_cuda import (
     CONFIG,
     DEVICE,
     NO_VALUE,
@@ -28,7 +28,7 @@ from shrinkfx.worker.interpreter.codegen.fake_cuda import (
     list_known_settings,
 )
 from shrinkfx.worker.interpreter.findings import Unsupported
-from shrinkfx.worker.private_api import cuda_api, inductor_api
+from shrinkfx.worker.private_api import cuda_api, graph_api, inductor_api
 from shrinkfx.worker.private_api.graph_api import FakeTensor, pytree
 
 T = TypeVar("T")
@@ -152,13 +152,11 @@ def compile_kernels(
 
 
 def _compile_kernels(wrapper: Any) -> None:
-    from shrinkfx.worker.private_api.cuda_api import CachingAutotuner
-
     scope: dict[str, Any] = {}
     try:
         exec(wrapper.kernel_autotune_defs.getvalue() + COMPILE_LINES, scope)
         for kernel in scope.values():
-            if isinstance(kernel, CachingAutotuner) and not kernel.launchers:
+            if isinstance(kernel, cuda_api.CachingAutotuner) and not kernel.launchers:
                 kernel.precompile()
     except Exception as error:
         text = f"Failed to run autotuning code block: {error}"
@@ -201,9 +199,6 @@ def _raise_if_unsupported(error: Exception) -> None:
 def _generate_wrapper(
     exported: ExportedProgram, arch: str, options: InductorOptions
 ) -> Wrapper:
-    from shrinkfx.worker.private_api.cuda_api import GraphLowering, compile_fx
-    from shrinkfx.worker.private_api.inductor_api import config
-
     sources: list[str] = []
 
     def keep(code: str) -> None:
@@ -212,7 +207,9 @@ def _generate_wrapper(
 
     module = lift_mutations(copy_to_fake_cuda(exported))
     fakes = [n.meta["val"] for n in module.graph.find_nodes(op="placeholder")]
-    saving = mock.patch.object(GraphLowering, "save_output_code", staticmethod(keep))
+    saving = mock.patch.object(
+        cuda_api.GraphLowering, "save_output_code", staticmethod(keep)
+    )
     with (
         fake_cuda(arch),
         run_fakes_on_device(),
@@ -220,10 +217,10 @@ def _generate_wrapper(
         choose_templates_untimed() as untried,
         saving,
         torch.no_grad(),
-        config.patch(dict(_settings(options))),
+        inductor_api.config.patch(dict(_settings(options))),
         contextlib.suppress(_CodeReady),
     ):
-        compile_fx(module, fakes)
+        cuda_api.compile_fx(module, fakes)
     if sources:
         return Wrapper(sources[0], tuple(untried))
     raise NoCode("Inductor has generated no wrapper")
@@ -245,11 +242,6 @@ def _run_aoti(
         Unsupported: AOTInductor did not reach the autotuning block, not even an empty
             one.
     """
-    from shrinkfx.worker.private_api.cuda_api import (
-        AotCodeCompiler,
-        PythonWrapperCodegen,
-    )
-
     reached = False
 
     def intercept(self: Any) -> None:
@@ -262,9 +254,9 @@ def _run_aoti(
         raise _CodeReady
 
     intercepting = mock.patch.object(
-        PythonWrapperCodegen, "generate_and_run_autotune_block", intercept
+        cuda_api.PythonWrapperCodegen, "generate_and_run_autotune_block", intercept
     )
-    stopping = mock.patch.object(AotCodeCompiler, "compile", stop)
+    stopping = mock.patch.object(cuda_api.AotCodeCompiler, "compile", stop)
     with (
         fake_cuda(arch),
         run_fakes_on_device(),
@@ -312,8 +304,6 @@ def choose_templates_untimed() -> Iterator[list[str]]:
         A list that receives, on exit, a line for each operator with templates that were
         not run.
     """
-    from shrinkfx.worker.private_api.cuda_api import AlgorithmSelectorCache
-
     untried: dict[str, None] = {}
 
     def timed(self: Any, name: str, *args: Any, **kwargs: Any) -> dict[Any, float]:
@@ -326,9 +316,9 @@ def choose_templates_untimed() -> Iterator[list[str]]:
 
     lines: list[str] = []
     with (
-        mock.patch.object(AlgorithmSelectorCache, "do_autotuning", timed),
+        mock.patch.object(cuda_api.AlgorithmSelectorCache, "do_autotuning", timed),
         mock.patch.object(
-            AlgorithmSelectorCache, "make_precompile_fn", return_value=dict
+            cuda_api.AlgorithmSelectorCache, "make_precompile_fn", return_value=dict
         ),
     ):
         yield lines
@@ -336,16 +326,14 @@ def choose_templates_untimed() -> Iterator[list[str]]:
 
 
 def _are_choices(value: Any) -> bool:
-    from shrinkfx.worker.private_api.cuda_api import ChoiceCaller
-
     is_list = isinstance(value, Sequence) and len(value) > 0
-    return is_list and all(isinstance(choice, ChoiceCaller) for choice in value)
+    return is_list and all(
+        isinstance(choice, cuda_api.ChoiceCaller) for choice in value
+    )
 
 
 def _is_no_template(choice: Any) -> bool:
-    from shrinkfx.worker.private_api.cuda_api import TritonTemplateCaller
-
-    return not isinstance(choice, TritonTemplateCaller)
+    return not isinstance(choice, cuda_api.TritonTemplateCaller)
 
 
 # Let the Python wrapper solve for symbols in input sizes, as AOTInductor's does.
@@ -357,9 +345,7 @@ def _is_no_template(choice: Any) -> bool:
 
 def solve_input_dims() -> contextlib.AbstractContextManager[Any]:
     """Patch the Python wrapper to solve an input's size for its one unknown symbol."""
-    from shrinkfx.worker.private_api.cuda_api import PythonWrapperCodegen
-
-    original = PythonWrapperCodegen.codegen_input_symbol_assignment
+    original = cuda_api.PythonWrapperCodegen.codegen_input_symbol_assignment
     if "deferred_symbol_assignments" in inspect.signature(original).parameters:
         return contextlib.nullcontext()  # Inductor itself solves
 
@@ -373,13 +359,11 @@ def solve_input_dims() -> contextlib.AbstractContextManager[Any]:
                 bound_vars.add(symbol)
 
     name = "codegen_input_symbol_assignment"
-    return mock.patch.object(PythonWrapperCodegen, name, assign)
+    return mock.patch.object(cuda_api.PythonWrapperCodegen, name, assign)
 
 
 def _sizes(value: Any) -> list[sympy.Expr]:
-    from shrinkfx.worker.private_api.cuda_api import ir
-
-    sizes = value.get_size() if isinstance(value, ir.TensorBox) else ()
+    sizes = value.get_size() if isinstance(value, cuda_api.ir.TensorBox) else ()
     return [
         size if isinstance(size, sympy.Expr) else sympy.Integer(1) for size in sizes
     ]
@@ -391,13 +375,13 @@ def _solve(code: Any, symbol: sympy.Symbol, size: sympy.Expr, actual: str) -> No
     Raises:
         AssertionError: the size cannot be solved for the symbol.
     """
-    from shrinkfx.worker.private_api.cuda_api import pexpr, try_solve
-
     value = sympy.Symbol("given", integer=True)
-    solution = try_solve(sympy.Eq(size, value), symbol)
+    solution = cuda_api.try_solve(sympy.Eq(size, value), symbol)
     if solution is None:
         raise AssertionError(f"{sympy.Eq(size, value)} is not solvable")
-    code.writeline(f"{symbol} = int((lambda given: {pexpr(solution[1])})({actual}))")
+    code.writeline(
+        f"{symbol} = int((lambda given: {cuda_api.pexpr(solution[1])})({actual}))"
+    )
 
 
 # Copy a CPU program to a fake GPU, so that Inductor generates CUDA code for it.
@@ -441,12 +425,10 @@ class _Converter:
     """Converts tensors to FakeTensors of one mode; tied weights stay tied."""
 
     def __init__(self, exported: ExportedProgram) -> None:
-        from shrinkfx.worker.private_api.graph_api import FakeTensorMode
-
         values = (node.meta.get("val") for node in exported.graph.nodes)
         modes = (getattr(value, "fake_mode", None) for value in values)
         mode = next((m for m in modes if m is not None), None)
-        self._mode: Any = mode or FakeTensorMode()
+        self._mode: Any = mode or graph_api.FakeTensorMode()
         self._fakes: dict[int, torch.Tensor] = {}
         self._retained: list[torch.Tensor] = []
 
@@ -530,13 +512,11 @@ def run_fakes_on_device() -> Iterator[None]:
 
     Otherwise a fake kernel that calls ``torch.empty(n)`` would return a CPU tensor.
     """
-    from shrinkfx.worker.private_api.cuda_api import Kernel, simple_registry
-
-    entries = list(simple_registry.singleton._data.values())
+    entries = list(cuda_api.simple_registry.singleton._data.values())
     holders = [e.fake_impl for e in entries if e.fake_impl.kernel is not None]
     for holder in holders:
         fake = holder.kernel
-        holder.kernels.append(Kernel(_OnDevice(fake.func), fake.source))
+        holder.kernels.append(cuda_api.Kernel(_OnDevice(fake.func), fake.source))
     try:
         yield
     finally:

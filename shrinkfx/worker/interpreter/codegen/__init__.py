@@ -1,1 +1,0 @@
-"""Generate Inductor's CUDA code on a machine without a GPU."""

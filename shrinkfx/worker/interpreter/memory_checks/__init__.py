@@ -1,1 +1,0 @@
-"""Check a kernel's memory accesses."""
