@@ -15,15 +15,16 @@ from torch.export import ExportedProgram
 
 from shrinkfx.protocol.kernel_values import KernelValues
 from shrinkfx.worker.checking.reference import DEFAULT_TOLERANCES
-from shrinkfx.worker.explaining.recompute import (
+from shrinkfx.worker.explaining.recording import RecordedLaunch, Recording
+from shrinkfx.worker.explaining.values import (
     CannotRecompute,
+    ComparedRun,
+    judge_values,
     list_nodes_between,
     measure_difference,
     measure_sensitivity,
     recompute,
 )
-from shrinkfx.worker.explaining.recording import RecordedLaunch, Recording
-from shrinkfx.worker.explaining.values import ComparedRun, judge_values
 from shrinkfx.worker.model import Inputs
 
 aten = torch.ops.aten

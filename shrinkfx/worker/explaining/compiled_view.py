@@ -47,12 +47,13 @@ from shrinkfx.worker.explaining.kernel_tracing import (
     instrument_kernel,
 )
 from shrinkfx.worker.explaining.origins import find_origins
-from shrinkfx.worker.explaining.recompute import is_identical
+from shrinkfx.worker.explaining.recording import wrap_method
+from shrinkfx.worker.explaining.values import is_identical
 from shrinkfx.worker.forkserver.supervise import Note
 from shrinkfx.worker.graph.describe import mutates
 from shrinkfx.worker.graph.rebuild import RebuiltCandidate
 from shrinkfx.worker.interpreter.findings import KernelFinding, Probe, Report
-from shrinkfx.worker.interpreter.memory_checks.bounds import CHECKER, place_of_launch
+from shrinkfx.worker.interpreter.memory_checks import CHECKER, place_of_launch
 from shrinkfx.worker.model import flat_inputs
 from shrinkfx.worker.private_api import codegen_api
 from shrinkfx.worker.sizes.bindings import (
@@ -153,61 +154,51 @@ class _ViewRecorder:
     @contextlib.contextmanager
     def patch_codegen(self) -> Iterator[None]:
         """Patch the methods that write the wrapper to record what they write."""
-        owner = codegen_api.PythonWrapperCodegen
-        wraps = {
+        hooks = {
             "define_kernel": self._define,
             "generate_kernel_call": self._call,
             "codegen_inplace_reuse": self._reuse,
         }
         with contextlib.ExitStack() as stack:
             stack.enter_context(self._lines.record_lines())
-            for name, wrap in wraps.items():
-                stack.enter_context(mock.patch.object(owner, name, wrap(owner)))
+            for name, hook in hooks.items():
+                owner = codegen_api.PythonWrapperCodegen
+                stack.enter_context(wrap_method(owner, name, hook))
             yield
 
-    def _define(self, owner: Any) -> Callable[..., Any]:
-        """Wrap ``define_kernel``: record a kernel's text, and instrument the kernel."""
-        original = owner.define_kernel
+    def _define(
+        self, define: Any, wrapper: Any, name: str, body: str, *args: Any, **more: Any
+    ) -> Any:
+        """Record a kernel's text, and instrument the kernel."""
+        self._reset_for_new_graph()
+        lines, is_inside = self._lines.take_origins(), bool(_get_subgraph_prefix())
+        self._kernels[name] = KernelText(name, body, lines, inside=is_inside)
+        body = instrument_kernel(body, lines_too=self._lines_too)
+        return define(wrapper, name, body, *args, **more)
 
-        @functools.wraps(original)
-        def wrapped(wrapper: Any, name: str, body: str, *args: Any, **more: Any) -> Any:
-            self._reset_for_new_graph()
-            lines = self._lines.take_origins()
-            self._kernels[name] = KernelText(
-                name, body, lines, inside=bool(_get_subgraph_prefix())
-            )
-            body = instrument_kernel(body, lines_too=self._lines_too)
-            return original(wrapper, name, body, *args, **more)
+    def _call(
+        self,
+        call: Any,
+        wrapper: Any,
+        name: str,
+        arguments: Any,
+        *args: Any,
+        **more: Any,
+    ) -> Any:
+        """Record a launch with its arguments."""
+        self._reset_for_new_graph()
+        names = tuple(self._describe(str(argument)) for argument in arguments)
+        self._launches.append(KernelLaunch(name, names))
+        return call(wrapper, name, arguments, *args, **more)
 
-        return wrapped
-
-    def _call(self, owner: Any) -> Callable[..., Any]:
-        """Wrap ``generate_kernel_call``: record a launch with its arguments."""
-        original = owner.generate_kernel_call
-
-        @functools.wraps(original)
-        def wrapped(
-            wrapper: Any, name: str, arguments: Any, *args: Any, **more: Any
-        ) -> Any:
-            self._reset_for_new_graph()
-            names = tuple(self._describe(str(argument)) for argument in arguments)
-            self._launches.append(KernelLaunch(name, names))
-            return original(wrapper, name, arguments, *args, **more)
-
-        return wrapped
-
-    def _reuse(self, owner: Any) -> Callable[..., Any]:
-        """Wrap ``codegen_inplace_reuse``: record which buffers share memory."""
-        original = owner.codegen_inplace_reuse
-
-        @functools.wraps(original)
-        def wrapped(wrapper: Any, old: Any, new: Any, *rest: Any, **more: Any) -> Any:
-            self._reset_for_new_graph()
-            prefix = _get_subgraph_prefix()
-            self._reused[prefix + new.get_name()] = prefix + old.get_name()
-            return original(wrapper, old, new, *rest, **more)
-
-        return wrapped
+    def _reuse(
+        self, reuse: Any, wrapper: Any, old: Any, new: Any, *rest: Any, **more: Any
+    ) -> Any:
+        """Record which buffers share memory."""
+        self._reset_for_new_graph()
+        prefix = _get_subgraph_prefix()
+        self._reused[prefix + new.get_name()] = prefix + old.get_name()
+        return reuse(wrapper, old, new, *rest, **more)
 
     def _describe(self, name: str) -> str:
         """Record the buffer behind an argument; return the argument's unique name."""
@@ -326,7 +317,7 @@ def describe_first_finding(error: BaseException) -> StrayAccess | None:
     finding = error.findings[0]
     text, line = _kernel_text(finding)
     launched = CHECKER.launched[-1] if CHECKER.launched else None
-    layout = launched.layouts.get(finding.argument) if launched else None
+    argument = launched.arguments.get(finding.argument) if launched else None
     return StrayAccess(
         fault=str(finding.fault),
         kernel=finding.kernel,
@@ -344,8 +335,8 @@ def describe_first_finding(error: BaseException) -> StrayAccess | None:
         launch=place_of_launch(finding),
         message=finding.message,
         values=tuple(f"{name}={value}" for name, value in finding.values),
-        shape=layout.shape if layout else (),
-        stride=layout.stride if layout else (),
+        shape=argument.shape if argument else (),
+        stride=argument.stride if argument else (),
         made_up=finding.probe is Probe.HINTS,
     )
 
@@ -398,30 +389,23 @@ class LineOrigins:
     @contextlib.contextmanager
     def record_lines(self) -> Iterator[None]:
         """Record the lines that are written in the block."""
-        with contextlib.ExitStack() as stack:
-            for owner, name, wrap in (
-                (codegen_api.ir.Loops, "create", self._create),
-                (codegen_api.loop_body.LightTracer, "create_node", self._create_node),
-                (codegen_api.common.CSE, "generate", self._generate),
-            ):
-                wrapped = wrap(getattr(owner, name))
-                stack.enter_context(mock.patch.object(owner, name, wrapped))
+        with (
+            wrap_method(codegen_api.ir.Loops, "create", self._create),
+            wrap_method(
+                codegen_api.loop_body.LightTracer, "create_node", self._create_node
+            ),
+            wrap_method(codegen_api.common.CSE, "generate", self._generate),
+        ):
             yield
 
-    def _create(self, original: Any) -> Any:
-        """Wrap ``Loops.create``: wrap the element functions of the current node."""
-        create = original.__func__
-
-        @functools.wraps(create)
-        def wrapped(cls: type, *args: Any, **kwargs: Any) -> Any:
-            node = getattr(codegen_api.V.graph, "current_node", None)
-            if isinstance(node, fx.Node):
-                for name in _ELEMENT_FUNCTIONS:
-                    if callable(function := kwargs.get(name)):
-                        kwargs[name] = self._wrap_element_function(node, function)
-            return create(cls, *args, **kwargs)
-
-        return classmethod(wrapped)
+    def _create(self, create: Any, cls: type, *args: Any, **kwargs: Any) -> Any:
+        """Wrap the element functions of the current node."""
+        node = getattr(codegen_api.V.graph, "current_node", None)
+        if isinstance(node, fx.Node):
+            for name in _ELEMENT_FUNCTIONS:
+                if callable(function := kwargs.get(name)):
+                    kwargs[name] = self._wrap_element_function(node, function)
+        return create(cls, *args, **kwargs)
 
     def _wrap_element_function(
         self, node: fx.Node, function: Callable[..., Any]
@@ -438,35 +422,27 @@ class LineOrigins:
 
         return wrapped
 
-    def _create_node(self, original: Callable[..., Any]) -> Any:
-        """Wrap the tracer of loop bodies: store the innermost node in operations."""
+    def _create_node(self, create: Any, tracer: Any, *args: Any, **kwargs: Any) -> Any:
+        """Store the innermost node in an operation of a loop body."""
+        created = create(tracer, *args, **kwargs)
+        # A body may be traced again from an old one, which has the metadata.
+        if node := self._stack[-1] if self._stack else _find_current_node():
+            created.meta[_META] = node
+        return created
 
-        @functools.wraps(original)
-        def wrapped(tracer: Any, *args: Any, **kwargs: Any) -> Any:
-            created = original(tracer, *args, **kwargs)
-            # A body may be traced again from an old one, which has the metadata.
-            if node := self._stack[-1] if self._stack else _find_current_node():
-                created.meta[_META] = node
-            return created
-
-        return wrapped
-
-    def _generate(self, original: Callable[..., Any]) -> Any:
-        """Wrap ``CSE.generate``: record the node of each line that it writes."""
-
-        @functools.wraps(original)
-        def wrapped(cse: Any, buffer: Any, expr: Any, *args: Any, **kwargs: Any) -> Any:
-            variable = original(cse, buffer, expr, *args, **kwargs)
-            node = _find_current_node()
-            if node is not None and isinstance(expr, str):
-                assigns = kwargs.get("assignment", True)
-                key = (str(variable) if assigns else "", expr)
-                # Another loop of the kernel may have the same line.
-                known = self._written.get(key, ())
-                self._written[key] = tuple(dict.fromkeys([*known, *find_origins(node)]))
-            return variable
-
-        return wrapped
+    def _generate(
+        self, generate: Any, cse: Any, buffer: Any, expr: Any, *args: Any, **kwargs: Any
+    ) -> Any:
+        """Record the node of a line that is written."""
+        variable = generate(cse, buffer, expr, *args, **kwargs)
+        node = _find_current_node()
+        if node is not None and isinstance(expr, str):
+            assigns = kwargs.get("assignment", True)
+            key = (str(variable) if assigns else "", expr)
+            # Another loop of the kernel may have the same line.
+            known = self._written.get(key, ())
+            self._written[key] = tuple(dict.fromkeys([*known, *find_origins(node)]))
+        return variable
 
 
 def _find_current_node() -> fx.Node | None:

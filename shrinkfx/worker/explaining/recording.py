@@ -11,6 +11,8 @@ launch (2.11 to 2.13); the line in C++ is that of codegen/debug_utils.py.
 from __future__ import annotations
 
 import contextlib
+import functools
+import inspect
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -29,6 +31,25 @@ _RESULTS = "results.pt"
 _PASSING = "passing"
 _SAVED = Path("tmp", "aoti_torch")
 """The folder below the working directory where AOTInductor's C++ saves tensors."""
+
+
+def wrap_method(
+    owner: Any, name: str, hook: Callable[..., Any]
+) -> contextlib.AbstractContextManager[Any]:
+    """Patch a method, class method or function to call a hook in its place.
+
+    Args:
+        hook: gets the original function, and then the arguments.
+    """
+    method = getattr(owner, name)
+    original = method.__func__ if inspect.ismethod(method) else method
+
+    @functools.wraps(original)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        return hook(original, *args, **kwargs)
+
+    new = classmethod(wrapped) if inspect.ismethod(method) else wrapped
+    return mock.patch.object(owner, name, new)
 
 
 @dataclass(frozen=True)
@@ -70,60 +91,64 @@ class Recording:
     def record_codegen(self) -> Iterator[None]:
         """Record the code that is generated in the block; add the lines that save."""
         self._files.mkdir(parents=True, exist_ok=True)
-        launch = codegen_api.PythonWrapperCodegen.generate_kernel_call
-        call = codegen_api.scheduler.Scheduler.codegen_extern_call
-        generate = codegen_api.scheduler.Scheduler.codegen
-        original_hook = getattr(codegen_api.debug, _HOOK)
-
-        def record_schedule(schedule: Any, *args: Any, **kwargs: Any) -> Any:
-            self._schedule = list(schedule) if isinstance(schedule, Sequence) else []
-            return original_hook(schedule, *args, **kwargs)
-
-        def launched(wrapper: Any, name: str, args: Any, *more: Any, **kw: Any) -> Any:
-            if self._calling:  # an operator's own kernel
-                return launch(wrapper, name, args, *more, **kw)
-            names = [a for a in args if isinstance(a, str)]
-            self._begin(wrapper, name, names)
-            result = launch(wrapper, name, args, *more, **kw)
-            buffers = [b for s in self._schedule for b in list_outputs(s)]
-            self._end(wrapper, [b for b in buffers if find_variable(b) in names])
-            return result
-
-        def called(scheduling: Any, part: Any) -> Any:
-            wrapper = codegen_api.V.graph.wrapper_code
-            self._begin(
-                wrapper,
-                get_operator_name(part),
-                list_reads(part),
-                find_source_tuple(part),
-            )
-            self._calling = True
-            try:
-                result = call(scheduling, part)
-            finally:
-                self._calling = False
-            self._end(wrapper, list_outputs(part))
-            return result
-
-        def scheduled(scheduling: Any, *args: Any, **kwargs: Any) -> Any:
-            self._reset_for_new_graph()  # now, because the graph may have no launches
-            return generate(scheduling, *args, **kwargs)
-
+        wrapper, scheduler = (
+            codegen_api.PythonWrapperCodegen,
+            codegen_api.scheduler.Scheduler,
+        )
         with contextlib.ExitStack() as stack:
             for module in (codegen_api.debug, codegen_api.cpp, codegen_api.triton):
                 if hasattr(module, _HOOK):
                     stack.enter_context(
-                        mock.patch.object(module, _HOOK, record_schedule)
+                        wrap_method(module, _HOOK, self._record_schedule)
                     )
             for owner, name, hook in (
-                (codegen_api.PythonWrapperCodegen, "generate_kernel_call", launched),
-                (codegen_api.scheduler.Scheduler, "codegen_extern_call", called),
-                (codegen_api.scheduler.Scheduler, "codegen", scheduled),
-                # The provenance of nodes is needed after the run.
-                (codegen_api.debug, "reset_provenance_globals", contextlib.nullcontext),
+                (wrapper, "generate_kernel_call", self._launch),
+                (scheduler, "codegen_extern_call", self._call),
+                (scheduler, "codegen", self._generate),
             ):
-                stack.enter_context(mock.patch.object(owner, name, hook))
+                stack.enter_context(wrap_method(owner, name, hook))
+            # The provenance of nodes is needed after the run.
+            reset = "reset_provenance_globals"
+            stack.enter_context(
+                mock.patch.object(codegen_api.debug, reset, contextlib.nullcontext)
+            )
             yield
+
+    def _record_schedule(
+        self, hook: Any, schedule: Any, *args: Any, **kwargs: Any
+    ) -> Any:
+        self._schedule = list(schedule) if isinstance(schedule, Sequence) else []
+        return hook(schedule, *args, **kwargs)
+
+    def _launch(
+        self, launch: Any, wrapper: Any, name: str, args: Any, *more: Any, **kw: Any
+    ) -> Any:
+        if self._calling:  # an operator's own kernel
+            return launch(wrapper, name, args, *more, **kw)
+        names = [a for a in args if isinstance(a, str)]
+        self._begin(wrapper, name, names)
+        result = launch(wrapper, name, args, *more, **kw)
+        buffers = [b for s in self._schedule for b in list_outputs(s)]
+        self._end(wrapper, [b for b in buffers if find_variable(b) in names])
+        return result
+
+    def _call(self, call: Any, scheduling: Any, part: Any) -> Any:
+        wrapper = codegen_api.V.graph.wrapper_code
+        source = find_source_tuple(part)
+        self._begin(wrapper, get_operator_name(part), list_reads(part), source)
+        self._calling = True
+        try:
+            result = call(scheduling, part)
+        finally:
+            self._calling = False
+        self._end(wrapper, list_outputs(part))
+        return result
+
+    def _generate(
+        self, generate: Any, scheduling: Any, *args: Any, **kwargs: Any
+    ) -> Any:
+        self._reset_for_new_graph()  # now, because the graph may have no launches
+        return generate(scheduling, *args, **kwargs)
 
     def _reset_for_new_graph(self) -> None:
         """Start over if Inductor lowers another graph, as after a failed attempt."""
