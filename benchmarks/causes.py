@@ -83,8 +83,6 @@ def kernel_of(found: Explanation) -> tuple[Operator, ...]:
     """List what the explanation says the guilty kernel computes."""
     if found.chain is not None:
         return found.chain.fused
-    if found.values is not None and found.values.overwrites:
-        return found.values.shown_in
     if found.values is not None and found.values.kernel:
         return found.values.culprits
     return (

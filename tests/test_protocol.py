@@ -13,8 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.random_listings import listings
 
-from shrinkfx.findings.operator_mismatch import OperatorMismatch
-from shrinkfx.findings.operators import Operator
+from shrinkfx.findings.operators import Operator, OperatorMismatch
 from shrinkfx.findings.record import Explanation
 from shrinkfx.program.edits import Rewrite
 from shrinkfx.program.listing.changes import Refill, Resize, Write

@@ -27,10 +27,11 @@ from shrinkfx.failure.classify import classify_ending
 from shrinkfx.failure.readers.memory import MemoryReport
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.findings.decisions import format_avoiding, mark_only_shows
-from shrinkfx.findings.operator_mismatch import (
+from shrinkfx.findings.operators import (
+    Operator,
     OperatorMismatch,
+    format_fails_alone,
 )
-from shrinkfx.findings.operators import Operator, format_fails_alone
 from shrinkfx.findings.record import Explanation
 from shrinkfx.findings.values import WrongValue
 from shrinkfx.program.candidate import Candidate, Outputs

@@ -15,7 +15,7 @@ from typing import Any
 from shrinkfx.explain.reduced_program import ReducedProgram
 from shrinkfx.failure.classify import classify_ending
 from shrinkfx.failure.signature import Stage
-from shrinkfx.findings.guide import Guide, LeftFile, Outcome, Row
+from shrinkfx.findings.record import Guide, LeftFile, Outcome, Row
 from shrinkfx.protocol.answers import Ending, Ready
 from shrinkfx.protocol.choices import Backend, InductorOptions
 from shrinkfx.protocol.files import ArtifactFile

@@ -25,7 +25,6 @@ class StopPoint(Message):
         calls: the target of the node in Inductor's graph: ``aten.lerp.Tensor``; '' if
             it is no single node.
         comes_of: operators of the program that the node originates from.
-        is_own: an older version found that user code inserted the node.
         kernel: the kernel that was compiled or run, or ''; ``launch`` is the number of
             the launch, from 1, of ``launches``.
         before: the failure came before that launch.
@@ -50,7 +49,6 @@ class StopPoint(Message):
     unknown: tuple[str, ...] = ()
     calls: str = ""
     comes_of: tuple[Operator, ...] = ()
-    is_own: bool = False
 
     @property
     def cause(self) -> tuple[str, ...]:

@@ -1,10 +1,13 @@
-"""An operator of the reduced program, and its place in the user's model."""
+"""An operator of the reduced program, its place in the user's model, its mismatches."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from shrinkfx.program.skeleton import PYTORCH_NAMESPACES
+from shrinkfx.protocol.operators import VALUE_DEPENDENCIES, Misbehavior, TensorFacts
 from shrinkfx.protocol.record import Message
 
 
@@ -39,3 +42,54 @@ class Operator(Message):
 def format_fails_alone(operator: Operator) -> str:
     """State that the only operator of the reduced program fails alone."""
     return f"{operator} fails alone: the reduced program has no other operator."
+
+
+@dataclass(frozen=True)
+class OperatorMismatch(Message):
+    """An operator of the reduced program whose result is not as declared.
+
+    Attributes:
+        difference: the difference, at the sizes of the reduced program.
+        fake_kernel: file and line of its fake kernel, or ''.
+        in_original: ``difference`` describes the input program instead, whose sizes may
+            differ: the reduced program was not examined, or its fake kernel is correct
+            at its sizes.
+        result: which of several results it is, as ``[1]``; or ''.
+        declared, made: the declared and the actual result; None if not known, or not
+            what is wrong.
+        what: the kind of error; one of ``VALUE_DEPENDENCIES`` if the result of eager
+            itself is no valid reference.
+    """
+
+    OLD_NAMES: ClassVar[Mapping[str, str]] = {"said": "difference"}
+
+    operator: Operator
+    difference: str
+    fake_kernel: str = ""
+    in_original: bool = False
+    result: str = ""
+    declared: TensorFacts | None = None
+    made: TensorFacts | None = None
+    what: Misbehavior = Misbehavior.FAKE
+
+    @property
+    def sentence(self) -> str:
+        """The mismatch as the cause of a failure."""
+        if self.is_of_values:
+            return f"{self.operator} {self.difference}."
+        where = " in the input program" if self.in_original else ""
+        return f"Fake-kernel mismatch{where}: {self.operator} {self._placed()}."
+
+    @property
+    def is_of_values(self) -> bool:
+        """Whether the result depends on more than the values of the arguments."""
+        return self.what in VALUE_DEPENDENCIES
+
+    @property
+    def place(self) -> str:
+        """File and line of its fake kernel, without folders; or ''."""
+        return self.fake_kernel.rpartition("/")[2]
+
+    def _placed(self) -> str:
+        kernel = f"fake kernel ({self.place})" if self.place else "fake kernel"
+        return self.difference.replace("fake kernel", kernel, 1)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import ClassVar
 
 from shrinkfx.failure.signature import Signature
@@ -16,9 +17,7 @@ from shrinkfx.findings.chain import Chain
 from shrinkfx.findings.code import text_of
 from shrinkfx.findings.compiling import StopPoint
 from shrinkfx.findings.decisions import Decisions, by_hand, format_decisions
-from shrinkfx.findings.guide import Guide, Outcome, Row
-from shrinkfx.findings.operator_mismatch import OperatorMismatch
-from shrinkfx.findings.operators import Operator
+from shrinkfx.findings.operators import Operator, OperatorMismatch
 from shrinkfx.findings.values import WrongValue
 from shrinkfx.program.display_text import cut_text, short_kernels
 from shrinkfx.protocol.record import Message
@@ -33,6 +32,68 @@ EXPLAIN = "explain.json"
 
 Finding = Chain | WrongValue | StopPoint
 """A result that points at operators; a failure has at most one."""
+
+
+class Outcome(StrEnum):
+    """What a program does under a flag."""
+
+    SAME = "same failure"
+    OTHER = "another failure"
+    PASSES = "passes"
+    OPEN = "no answer"
+    NOT_ASKED = "not asked"
+
+
+@dataclass(frozen=True)
+class Row(Message):
+    """A flag and its result.
+
+    Attributes:
+        flag: with its value, as in a shell; '' for none.
+        command: the command that a user types.
+        failure: the failure in one line; '' for none.
+        output: the relevant lines of the output.
+        why: why there is no result, or the flag was not tested; otherwise ''.
+    """
+
+    OLD_NAMES: ClassVar[Mapping[str, str]] = {"said": "output"}
+
+    flag: str
+    command: str
+    outcome: Outcome
+    failure: str = ""
+    output: tuple[str, ...] = ()
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class LeftFile(Message):
+    """A file that was written for further analysis.
+
+    Attributes:
+        name: relative to the folder of these files.
+        what: a description of the file.
+    """
+
+    name: str
+    bytes: int
+    what: str
+
+
+@dataclass(frozen=True)
+class Guide(Message):
+    """The results of the flags of PyTorch's debugging guide on a reduced program.
+
+    Attributes:
+        last_launch: the last kernel that was launched before the failure, or ''.
+        files: the files that were written, if requested.
+        left_out: files that were not written or not found, and why.
+    """
+
+    rows: tuple[Row, ...] = ()
+    last_launch: str = ""
+    files: tuple[LeftFile, ...] = ()
+    left_out: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -87,7 +148,7 @@ class Explanation(Message):
     @property
     def is_settled(self) -> bool:
         """Whether the cause is known, despite any entries of ``unknown``."""
-        if self.inputs or (self.values is not None and self.values.missized):
+        if self.inputs:
             return True
         has_cause = any(part.cause for part in self.parts)
         is_explained = has_cause or self.culprit_mismatch is not None

@@ -41,10 +41,6 @@ class WrongValue(Message):
         rewritten: no kernel is wrong; an earlier pass changed the graph that Inductor
             lowers.
         lost: that change loses the culprit operator's write into an operand.
-        overwrites, shown_in, missized: results of analyses that only an older version
-            had, in its ``explain.json``: the culprit operator writes to its argument
-            ``value`` without declaring that; operators that read the argument
-            afterwards; how compiled code computes a size wrongly.
         is_named: the failure's message already contains the first wrong value.
         tiny: the whole value is below the tolerance.
         separated: other operators of the kernel were ruled out by returning inner
@@ -71,13 +67,10 @@ class WrongValue(Message):
     agrees: bool = True
     rewritten: bool = False
     lost: bool = False
-    overwrites: bool = False
-    missized: str = ""
     tiny: bool = False
     separated: bool = False
     fused: str = ""
     shown_by: tuple[str, ...] = ()
-    shown_in: tuple[Operator, ...] = ()
     call: int = 1
     without: tuple[Operator, ...] = ()
     unknown: tuple[str, ...] = field(default=())

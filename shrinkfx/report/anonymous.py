@@ -20,10 +20,8 @@ from typing import Any, TypeVar
 
 from shrinkfx.findings.chain import Layout, SizeSymbol
 from shrinkfx.findings.code import CodeLine, Quoted
-from shrinkfx.findings.guide import Row
-from shrinkfx.findings.operator_mismatch import OperatorMismatch
-from shrinkfx.findings.operators import Operator
-from shrinkfx.findings.record import Explanation
+from shrinkfx.findings.operators import Operator, OperatorMismatch
+from shrinkfx.findings.record import Explanation, Row
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.listing.names import Names, rename_values, short_names
 from shrinkfx.program.listing.printed_program import PrintedProgram

@@ -13,8 +13,7 @@ from shrinkfx.explain import guide
 from shrinkfx.explain.guide import run_guide
 from shrinkfx.explain.reduced_program import ReducedProgram
 from shrinkfx.failure.signature import MEMORY_FAULT, Kind, Signature, Stage
-from shrinkfx.findings.guide import Guide, Outcome
-from shrinkfx.findings.record import Explanation
+from shrinkfx.findings.record import Explanation, Guide, Outcome
 from shrinkfx.protocol.answers import Checked, Ending, Raised, Ready
 from shrinkfx.protocol.choices import Backend
 from shrinkfx.protocol.files import ArtifactFile

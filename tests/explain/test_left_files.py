@@ -14,7 +14,7 @@ from shrinkfx.check.oracle import CheckClient, Limits
 from shrinkfx.explain.guide import run_guide
 from shrinkfx.explain.reduced_program import ReducedProgram
 from shrinkfx.failure.signature import Kind, Signature, Stage
-from shrinkfx.findings.guide import Outcome
+from shrinkfx.findings.record import Outcome
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.skeleton import Skeleton
 from shrinkfx.protocol.answers import Description

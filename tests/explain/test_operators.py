@@ -19,7 +19,7 @@ from shrinkfx.explain.reduced_program import (
 )
 from shrinkfx.failure.signature import MEMORY_FAULT, Kind, Signature, Stage
 from shrinkfx.findings.chain import Chain
-from shrinkfx.findings.operator_mismatch import (
+from shrinkfx.findings.operators import (
     OperatorMismatch,
 )
 from shrinkfx.findings.record import Explanation

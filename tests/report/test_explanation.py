@@ -9,12 +9,19 @@ from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.findings.chain import Chain
 from shrinkfx.findings.code import CodeLine
 from shrinkfx.findings.decisions import Decisions, SkippedPart
-from shrinkfx.findings.guide import Guide, LeftFile, Outcome, Row
-from shrinkfx.findings.operator_mismatch import OperatorMismatch
-from shrinkfx.findings.operators import Operator
-from shrinkfx.findings.record import LINES, Explanation, explanation_lines
+from shrinkfx.findings.operators import Operator, OperatorMismatch
+from shrinkfx.findings.record import (
+    LINES,
+    Explanation,
+    Guide,
+    LeftFile,
+    Outcome,
+    Row,
+    explanation_lines,
+)
 from shrinkfx.findings.values import WrongValue
 from shrinkfx.protocol.choices import Subsystem
+from shrinkfx.protocol.record import read_older
 from shrinkfx.report.header import read_failure, set_cause
 from shrinkfx.report.page.page import render_page
 from shrinkfx.report.page.record import Run
@@ -154,7 +161,12 @@ def test_cause_is_settled_if_one_culprit_has_a_known_reason() -> None:
     assert not Explanation(culprits=(mix, add), chain=chain).is_settled
     assert not Explanation(culprits=(mix,), chain=Chain()).is_settled
     assert not Explanation(culprits=(mix,)).is_settled
-    assert Explanation(values=WrongValue(missized="s0 * 2")).is_settled
+    assert Explanation(inputs="Input x has shape [2].").is_settled
+
+
+def test_keys_of_other_versions_are_ignored() -> None:
+    told = {"schema": 1, "values": {"kernel": "k", "missized": "s0 * 2"}}
+    assert read_older(Explanation, told) == Explanation(values=WrongValue(kernel="k"))
 
 
 def test_chain_sentences_omitted_from_the_cause_are_listed_as_more() -> None:

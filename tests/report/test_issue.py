@@ -14,8 +14,7 @@ from shrinkfx.findings.code import CodeLine
 from shrinkfx.findings.compiling import StopPoint
 from shrinkfx.findings.decisions import Decisions, OptionSearch, Setting, SkippedPart
 from shrinkfx.findings.decisions import format_decisions as decision_lines
-from shrinkfx.findings.operator_mismatch import OperatorMismatch
-from shrinkfx.findings.operators import Operator, format_fails_alone
+from shrinkfx.findings.operators import Operator, OperatorMismatch, format_fails_alone
 from shrinkfx.findings.record import Explanation, explanation_lines
 from shrinkfx.preloads.preload_bundle import CustomCompilerCode, PreloadBundle
 from shrinkfx.protocol.answers import Collected

@@ -21,8 +21,7 @@ from shrinkfx.failure.verdict import Outcome
 from shrinkfx.findings.chain import Chain
 from shrinkfx.findings.code import CodeLine
 from shrinkfx.findings.compiling import StopPoint
-from shrinkfx.findings.operator_mismatch import OperatorMismatch
-from shrinkfx.findings.operators import Operator
+from shrinkfx.findings.operators import Operator, OperatorMismatch
 from shrinkfx.findings.record import Explanation
 from shrinkfx.findings.values import WrongValue
 from shrinkfx.program.skeleton import Skeleton

@@ -12,8 +12,7 @@ import pytest
 from support.pages import SOURCE, explained, searched, transformer
 
 from shrinkfx.findings.chain import Layout
-from shrinkfx.findings.operator_mismatch import OperatorMismatch
-from shrinkfx.findings.operators import Operator
+from shrinkfx.findings.operators import Operator, OperatorMismatch
 from shrinkfx.findings.record import Explanation
 from shrinkfx.journal.journal import Journal
 from shrinkfx.program.skeleton import Node, Role, Skeleton

@@ -11,10 +11,9 @@ from shrinkfx.failure.verdict import Outcome
 from shrinkfx.findings.chain import Chain, Limit, Step
 from shrinkfx.findings.code import CodeLine
 from shrinkfx.findings.decisions import Decisions, OptionSearch, Setting, SkippedPart
-from shrinkfx.findings.guide import Guide, Row
-from shrinkfx.findings.guide import Outcome as Flagged
 from shrinkfx.findings.operators import Operator
-from shrinkfx.findings.record import Explanation
+from shrinkfx.findings.record import Explanation, Guide, Row
+from shrinkfx.findings.record import Outcome as Flagged
 from shrinkfx.journal.journal import Journal
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.skeleton import Node, Role, Skeleton

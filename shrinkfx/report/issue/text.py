@@ -12,8 +12,7 @@ from collections.abc import Iterator, Sequence
 from shrinkfx.failure.signature import Kind, Stage
 from shrinkfx.findings.code import CodeLine
 from shrinkfx.findings.decisions import PARTS, format_decisions
-from shrinkfx.findings.operator_mismatch import OperatorMismatch
-from shrinkfx.findings.operators import format_fails_alone
+from shrinkfx.findings.operators import OperatorMismatch, format_fails_alone
 from shrinkfx.findings.record import Explanation
 from shrinkfx.program.display_text import cut_text
 from shrinkfx.protocol.operators import VALUE_DEPENDENCIES, differing_properties
