@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import torch
+from support.whole_programs import reduced_program
 from torch import Tensor, nn
 
-from shrinkfx.check.client.server import Server
-from shrinkfx.check.oracle import CheckClient, Limits
 from shrinkfx.explain.decisions import find_decisions, needed_applications
-from shrinkfx.explain.reduced_program import ReducedProgram, Variants
-from shrinkfx.failure.classify import classify_ending
+from shrinkfx.explain.reduced_program import Variants
 from shrinkfx.findings.decisions import Decisions, by_hand, format_decisions
-from shrinkfx.program.candidate import Candidate
-from shrinkfx.program.skeleton import Skeleton
-from shrinkfx.protocol.answers import Description
-from shrinkfx.protocol.choices import Backend, CandidateForm, Probe, Subsystem
-from shrinkfx.protocol.requests import CheckCandidate, CheckOptions, Describe
+from shrinkfx.protocol.choices import CandidateForm, Subsystem
 
-ROLL = Path(__file__).resolve().parents[2] / "repros" / "assert_roll_bound"
+ROLL = Path(__file__).resolve().parents[2] / "repros/assert_roll_bound/planted.py"
 
 PERSISTENT = """
 from torch._inductor.codegen.triton import TritonOverrides
@@ -50,27 +41,7 @@ class Reversed(nn.Module):
         return torch.roll(torch.flip(x, [1]), 3, 1)
 
 
-@contextmanager
-def failing(
-    module: nn.Module, preload: Path, folder: Path, *, device: str | None = None
-) -> Iterator[ReducedProgram]:
-    """Take a program that fails for a minimum."""
-    model = folder / "model.pt2"
-    torch.export.save(torch.export.export(module, (torch.rand(8, 12),)), model)
-    backend = Backend.INTERPRETER if device else Backend.AOTI
-    preloads = [str(preload)]
-    with Server(
-        model=model, preloads=preloads, backend=backend, device=device
-    ) as server:
-        options = CheckOptions(probe=Probe.REAL if device else None)
-        client = CheckClient(server, Limits(600, 8 << 30), options)
-        described = client.ask(Describe()).answer
-        assert isinstance(described, Description)
-        skeleton = Skeleton.from_json(json.loads(Path(described.skeleton).read_text()))
-        whole = Candidate.from_skeleton(skeleton)
-        seen = classify_ending(client.ask(CheckCandidate(whole.to_json())))
-        assert seen.signature is not None
-        yield ReducedProgram(client, whole, seen.signature)
+ARGS = (torch.rand(8, 12),)
 
 
 @pytest.mark.aoti
@@ -80,7 +51,9 @@ def test_faulty_option_is_found_on_the_interpreter(
 ) -> None:
     planted = tmp_path / "planted.py"
     planted.write_text(PERSISTENT)
-    with failing(SumOfLogarithms(), planted, tmp_path, device="cuda") as minimum:
+    with reduced_program(
+        tmp_path, SumOfLogarithms(), ARGS, preload=planted, on_interpreter=True
+    ) as minimum:
         found = find_decisions(minimum)
         told = format_decisions(found, minimum.target)
     assert found.unknown == ()
@@ -98,7 +71,7 @@ def test_faulty_option_is_found_on_the_interpreter(
 
 @pytest.mark.aoti
 def test_faulty_lowering_is_found_by_number(tmp_path: Path) -> None:
-    with failing(Reversed(), ROLL / "planted.py", tmp_path) as minimum:
+    with reduced_program(tmp_path, Reversed(), ARGS, preload=ROLL) as minimum:
         variants = Variants(minimum).with_options(form=CandidateForm.SOURCE)
         known = needed_applications(variants.with_fast_build())
     (one,) = known.left_out

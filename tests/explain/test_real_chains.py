@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from support.whole_programs import reduced_program
 from torch import Tensor, nn
 
-from shrinkfx.check.client.server import Server
-from shrinkfx.check.oracle import CheckClient, Limits
 from shrinkfx.explain.chain import chain
-from shrinkfx.explain.reduced_program import ReducedProgram
 from shrinkfx.findings.chain import Chain
-from shrinkfx.program.candidate import Candidate
-from shrinkfx.program.skeleton import Skeleton
-from shrinkfx.protocol.answers import Description
-from shrinkfx.protocol.choices import Backend, Probe
-from shrinkfx.protocol.requests import CheckOptions, Describe
+from shrinkfx.protocol.choices import Probe
+from shrinkfx.protocol.requests import CheckOptions
 
 REPROS = Path(__file__).resolve().parents[2] / "repros"
 
@@ -58,39 +52,10 @@ class Shares(nn.Module):
         return found.sum() + (parts / of if self.outside else parts.sum())
 
 
-def chain_of(
-    module: nn.Module,
-    example: tuple[Tensor, ...],
-    failing: tuple[Tensor, ...],
-    folder: Path,
-    *,
-    dynamic_shapes: tuple[Mapping[int, object], ...] | None = None,
-    preloads: list[str] | None = None,
-    device: str | None = None,
-    probe: Probe = Probe.REAL,
-) -> Chain:
+def chain_of(folder: Path, module: nn.Module, *args: Any, **settings: Any) -> Chain:
     """Export a program, see it fail, and follow its failure."""
-    exported = torch.export.export(module, example, dynamic_shapes=dynamic_shapes)
-    model, inputs = folder / "model.pt2", folder / "inputs.pt"
-    torch.export.save(exported, model)
-    torch.save(failing, inputs)
-    backend = Backend.INTERPRETER if device else Backend.AUTO
-    with Server(
-        model=model,
-        inputs=inputs,
-        preloads=preloads or [],
-        device=device,
-        backend=backend,
-    ) as server:
-        options = CheckOptions(probe=probe if device else None)
-        client = CheckClient(server, Limits(600.0, 16 << 30), options)
-        described = client.ask(Describe()).answer
-        assert isinstance(described, Description)
-        client = client.with_options(reference=not described.eager_error)
-        skeleton = Skeleton.from_json(json.loads(Path(described.skeleton).read_text()))
-        target = client.run_input_program()[0].signature
-        assert target is not None
-        found = chain(ReducedProgram(client, Candidate.from_skeleton(skeleton), target))
+    with reduced_program(folder, module, *args, **settings) as reduced:
+        found = chain(reduced)
     assert found is not None
     return found
 
@@ -100,8 +65,8 @@ def chain_of(
 def test_wrong_cumsum_is_culprit_of_an_out_of_bounds_index(tmp_path: Path) -> None:
     padded, full = torch.full((4, 8), 5), torch.full((4, 8), 5)
     padded[:, 6:] = 1
-    planted = str(REPROS / "assert_values_of_inputs" / "planted.py")
-    found = chain_of(Positions(), (padded,), (full,), tmp_path, preloads=[planted])
+    planted = REPROS / "assert_values_of_inputs" / "planted.py"
+    found = chain_of(tmp_path, Positions(), (padded,), failing=(full,), preload=planted)
     # What it is computed from is left, too.
     assert found.culprits[-1].operator == "aten.cumsum.default"
     assert {o.name for o in found.culprits}.isdisjoint({"add", "embedding"})
@@ -116,12 +81,12 @@ def test_index_on_the_interpreter_is_traced_to_input_and_dim(tmp_path: Path) -> 
     example = (torch.randn(30, 4), torch.arange(7))
     failing = (torch.randn(9, 4), torch.arange(7))
     found = chain_of(
+        tmp_path,
         Rows(),
         example,
-        failing,
-        tmp_path,
+        failing=failing,
         dynamic_shapes=({0: rows}, {}),
-        device="cuda",
+        on_interpreter=True,
     )
     assert found.eager_fails
     assert [o.operator for o in found.culprits] == ["aten.index.Tensor"]
@@ -148,13 +113,12 @@ def test_benchmark_of_a_branch_with_a_wrong_size_is_reported(
     names = [torch.export.Dim(name, min=2, max=64) for name in "abcd"]
     (a, b, c, d) = names
     found = chain_of(
+        tmp_path,
         Shares(outside=outside),
         example,
-        example,
-        tmp_path,
         dynamic_shapes=({1: a, 2: b}, {0: a, 1: b}, {1: c, 2: d}, {0: c, 1: d}),
-        device="cuda",
-        probe=Probe.HINTS,
+        on_interpreter=True,
+        options=CheckOptions(probe=Probe.HINTS),
     )
     assert "cond" in [operator.operator for operator in found.culprits]
     (timed,) = found.cause

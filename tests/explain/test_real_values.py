@@ -5,30 +5,23 @@ Each program has an innocent kernel in which the failure shows.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from support.whole_programs import reduced_program
 from torch import Tensor, nn
 
-from shrinkfx.check.client.server import Server
 from shrinkfx.check.listing import list_candidate
-from shrinkfx.check.oracle import CheckClient, Limits
 from shrinkfx.explain.cause import KnownFacts, explain
 from shrinkfx.explain.reduced_program import ReducedProgram
 from shrinkfx.explain.values import values
 from shrinkfx.failure.classify import classify_ending
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.findings.values import WrongValue
-from shrinkfx.program.candidate import Candidate
-from shrinkfx.program.skeleton import Skeleton
-from shrinkfx.protocol.answers import Description
-from shrinkfx.protocol.choices import Backend, Build, Probe
-from shrinkfx.protocol.requests import CheckOptions, Describe
+from shrinkfx.protocol.choices import Build
 
 REPROS = Path(__file__).parents[2] / "repros"
 
@@ -57,19 +50,6 @@ class Divides(nn.Module):
         norm = x.norm(dim=-1, keepdim=True).clamp_min(1e-12).expand(3, 4)
         divisor: Tensor = norm @ self.weight
         return x / divisor
-
-
-class Spoils(nn.Module):
-    """``sin`` is computed after an operator has written over what it reads."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.hidden = nn.Linear(4, 4)
-
-    def forward(self, x: Tensor) -> Tensor:
-        hidden = self.hidden(x)
-        both: Tensor = hidden.sin() + torch.ops.values_here.spoil(hidden)
-        return both
 
 
 class Bags(nn.Module):
@@ -120,30 +100,14 @@ lowerings[aten.argmax.default] = one_more
 """
 
 
-SPOILS = """
-import torch
-from torch import Tensor
-
-
-@torch.library.custom_op("values_here::spoil", mutates_args=())
-def spoil(x: Tensor) -> Tensor:
-    return x.add_(1.0).clone()
-
-
-@spoil.register_fake
-def _(x: Tensor) -> Tensor:
-    return torch.empty_like(x)
-"""
-
-
-@contextmanager
 def minimum(
     folder: Path,
     module: nn.Module,
     case: str | Path,
     kind: Kind,
-    backend: Backend = Backend.AOTI,
-) -> Iterator[ReducedProgram]:
+    *,
+    on_interpreter: bool = False,
+) -> AbstractContextManager[ReducedProgram]:
     """Take a program whole for a minimum, with what a case of ``repros/`` plants.
 
     Args:
@@ -152,23 +116,14 @@ def minimum(
     plant = case if isinstance(case, Path) else REPROS / case / "planted.py"
     x = torch.linspace(-1, 1, 12).reshape(3, 4)
     x[1] = 0.0
-    path = folder / "model.pt2"
-    torch.export.save(torch.export.export(module.eval(), (x,)), path)
-    cuda = backend is Backend.INTERPRETER
-    with Server(
-        model=path,
-        preloads=[str(plant)],
-        environment={"OMP_NUM_THREADS": "1"},
-        backend=backend,
-        device="cuda" if cuda else None,
-    ) as server:
-        options = CheckOptions(probe=Probe.REAL if cuda else None)
-        client = CheckClient(server, Limits(300.0, 8 << 30), options)
-        described = client.ask(Describe()).answer
-        assert isinstance(described, Description)
-        skeleton = Skeleton.from_json(json.loads(Path(described.skeleton).read_text()))
-        target = Signature(kind, Stage.COMPARE)
-        yield ReducedProgram(client, Candidate.from_skeleton(skeleton), target)
+    return reduced_program(
+        folder,
+        module,
+        (x,),
+        target=Signature(kind, Stage.COMPARE),
+        preload=plant,
+        on_interpreter=on_interpreter,
+    )
 
 
 def find_wrong_value(asked: ReducedProgram) -> WrongValue:
@@ -244,8 +199,8 @@ def test_producer_of_a_bad_argument_is_culprit_not_the_failing_call(
 
 @pytest.mark.torch
 def test_interpreted_kernel_with_a_tiny_error_is_found(tmp_path: Path) -> None:
-    case, backend = "nan_in_one_row", Backend.INTERPRETER
-    with minimum(tmp_path, Divides(), case, Kind.NAN, backend) as asked:
+    case = "nan_in_one_row"
+    with minimum(tmp_path, Divides(), case, Kind.NAN, on_interpreter=True) as asked:
         told = find_wrong_value(asked)
     assert [operator.operator for operator in told.culprits] == [
         "aten.clamp_min.default"
