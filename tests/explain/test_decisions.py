@@ -30,6 +30,7 @@ from shrinkfx.findings.decisions import (
     OptionSearch,
     Setting,
     SkippedPart,
+    UnneededSubsystem,
     by_hand,
     format_avoiding,
     format_decisions,
@@ -169,12 +170,6 @@ def test_failure_independent_of_switches_takes_one_compilation() -> None:
     found = needed_switches(Variants(minimum(compiler)))
     assert (found.passes_with, found.compilations, found.unknown) == ((), 1, "")
     assert found.tried == len(ON_CPU)
-    (told,) = format_decisions(Decisions(found), TARGET)
-    count = f"{len(ON_CPU)} Inductor options"
-    assert (
-        told
-        == f"The failure is the same with {count} at conservative values (all at once)."
-    )
     assert [setting.option for setting in found.settings] == [s.option for s in ON_CPU]
     assert format_avoiding(Decisions(found), TARGET) == []
     (asked,) = compiler.asked
@@ -252,52 +247,97 @@ def test_interpreter_kernels_have_their_own_switches() -> None:
     assert all(asked.build is Build.STOCK for asked in compiler.asked)
 
 
-@pytest.mark.parametrize(
-    ("needed", "target", "text"),
-    [
-        (["cpp.simdlen"], TARGET, "cpp.simdlen=1: vectorised code is at fault."),
-        (["cpp.threads"], TARGET, "cpp.threads=1: parallel loops are at fault."),
-        (
-            ["allow_buffer_reuse"],
-            TARGET,
-            "allow_buffer_reuse=False: reuse of buffers is at fault.",
-        ),
-        (
-            ["emulate_precision_casts"],
-            TARGET,
-            "emulate_precision_casts=True: roundings left out between operators are at "
-            "fault.",
-        ),
-        (
-            ["cpp.simdlen", "max_fusion_size"],
-            TARGET,
-            "cpp.simdlen=1 and max_fusion_size=1: each of vectorised code and "
-            "fusion of kernels alone is enough to fail.",
-        ),
-        (
-            ["inplace_buffers"],
-            Signature(Kind.CRASH, Stage.RUN, MEMORY_FAULT),
-            "inplace_buffers=False: the failure needs results written over operands to "
-            "show.",
-        ),
-        (
-            ["joint_graph_constant_folding"],
-            Signature(Kind.COMPILE_ERROR, Stage.COMPILE, "no"),
-            "joint_graph_constant_folding=False: the failure needs folded constants to "
-            "show.",
-        ),
-    ],
+CAREFUL = {s.option: s for s in SWITCHES}
+IN_MEMORY = Signature(Kind.CRASH, Stage.RUN, MEMORY_FAULT)
+COMPILING = Signature(Kind.COMPILE_ERROR, Stage.COMPILE, "no")
+GUILTY, READER, OTHER, MINE = (
+    Operator(name, name)
+    for name in ("aten.a.default", "aten.b.default", "aten.c.default", "mine.d.default")
 )
-def test_needed_switches_are_described(
-    needed: list[str], target: Signature, text: str
-) -> None:
-    ends = {Stage.COMPARE: FAILS, Stage.RUN: DIES, Stage.COMPILE: REFUSES}
-    otherwise = ends[target.stage]
-    compiler = Compiler(passes_with(*needed, otherwise=otherwise))
-    found = needed_switches(Variants(minimum(compiler, target)))
-    assert format_decisions(Decisions(found), target) == [
-        f"The program passes with {text}"
-    ]
+
+
+def passing(*options: str, minimal: bool = True) -> Decisions:
+    settings = tuple(CAREFUL[option] for option in options)
+    return Decisions(OptionSearch(3, settings, minimal=minimal))
+
+
+def skipped(number: int, of: int = 6, **facts: Any) -> Decisions:
+    part = facts.pop("part", Subsystem.LOWERINGS)
+    name = facts.pop("name", f"aten.x{number}")
+    return Decisions(left_out=(SkippedPart(part, number, of, name, **facts),))
+
+
+def blaming(found: Decisions, *culprits: Operator) -> Decisions:
+    return mark_only_shows(found, culprits, (GUILTY, READER, OTHER, MINE))
+
+
+FAILING_IN_VAIN = Decisions(
+    OptionSearch(tried=3),
+    not_needed=(
+        UnneededSubsystem(Subsystem.JOINT, 4),
+        UnneededSubsystem(Subsystem.POST_GRAD, 1),
+    ),
+)
+DESCRIBED: dict[str, tuple[Decisions, Signature]] = {
+    "one option": (passing("cpp.simdlen"), TARGET),
+    "an option in the plural": (passing("cpp.threads"), TARGET),
+    "an option of something": (passing("allow_buffer_reuse"), TARGET),
+    "an option left out": (passing("emulate_precision_casts"), TARGET),
+    "two options": (passing("cpp.simdlen", "max_fusion_size"), TARGET),
+    "not minimal": (passing("cpp.simdlen", "use_dce", minimal=False), TARGET),
+    "an option hides a crash": (passing("inplace_buffers"), IN_MEMORY),
+    "an option avoids an error": (passing("joint_graph_constant_folding"), COMPILING),
+    "nothing matters": (FAILING_IN_VAIN, TARGET),
+    "a lowering": (skipped(2, alone=True, onwards=True), TARGET),
+    "the only lowering": (skipped(0, 1, alone=True, onwards=True), TARGET),
+    "the first lowering": (skipped(0, 3, onwards=True), TARGET),
+    "the last lowering": (skipped(2, 3, onwards=True), TARGET),
+    "lowerings together": (skipped(2, onwards=True), TARGET),
+    "a decomposed operator": (
+        skipped(2, alone=True, name="prims.x", origin="aten.x"),
+        TARGET,
+    ),
+    "a pass": (skipped(7, 9, part=Subsystem.POST_GRAD, alone=True), TARGET),
+    "the lowering of a culprit": (
+        blaming(skipped(0, name="prims.x", origin=GUILTY.name, alone=True), GUILTY),
+        TARGET,
+    ),
+    "the lowering of a reader": (
+        blaming(skipped(1, name=READER.name, alone=True), GUILTY),
+        TARGET,
+    ),
+    "a lowering, the culprit is unknown": (
+        blaming(skipped(1, name=READER.name, alone=True)),
+        TARGET,
+    ),
+    "a pass, the culprit is a custom operator": (
+        blaming(skipped(7, 9, part=Subsystem.POST_GRAD, alone=True), MINE),
+        TARGET,
+    ),
+    "an option, the culprit is a custom operator": (
+        blaming(passing("inplace_buffers"), MINE),
+        TARGET,
+    ),
+}
+
+
+def all_texts() -> str:
+    texts = []
+    for name, (found, target) in DESCRIBED.items():
+        avoiding = format_avoiding(found, target)
+        lines = [
+            f"{'cause' if text in avoiding else 'more'}: {text}"
+            for text in format_decisions(found, target)
+        ]
+        by = [f"by hand: {command}" for command in by_hand(found)]
+        texts.append("\n".join([f"# {name}", *lines, *by]))
+    return "\n\n".join(texts) + "\n"
+
+
+def test_decisions_match_the_golden_file() -> None:
+    """Read it in one go, and record it again where it is to change."""
+    golden = Path(__file__).parents[1] / "golden" / "decisions.txt"
+    assert all_texts() == golden.read_text()
 
 
 # --- by number
@@ -357,84 +397,14 @@ def test_needed_applications_are_listed_last_first() -> None:
     assert len(by_hand(Decisions(left_out=found))) == 2
 
 
-def test_needed_lowering_is_described_with_commands() -> None:
+def test_decisions_count_compilations_and_have_no_commands_if_interpreted() -> None:
     compiler = Compiler(does_without=needs(Subsystem.LOWERINGS, 2))
     found = find_decisions(minimum(compiler))
-    first, in_vain = format_decisions(found, TARGET)
-    assert first == (
-        "The failure disappears when lowering 2 (pass_2) falls back to the eager "
-        "kernel: it needs the code that Inductor generates for it."
-    )
-    count = f"{len(ON_CPU)} Inductor options"
-    assert in_vain == (
-        "The failure is the same without 4 joint passes and 9 post-grad passes and "
-        f"with {count} at conservative values (all at once)."
-    )
-    assert format_avoiding(found, TARGET) == [first]
-    variables = "TORCH_BISECT_BACKEND=inductor TORCH_BISECT_SUBSYSTEM=lowerings"
-    out = "and later ones run by the eager kernels"
-    assert [*map(str, by_hand(found))] == [
-        f"fails with lowerings 0 to 2, {out}: "
-        f"{variables} TORCH_BISECT_MAX=2 python repro.py",
-        f"passes with lowerings 0 to 1, {out}: "
-        f"{variables} TORCH_BISECT_MAX=1 python repro.py",
-    ]
+    assert [one.number for one in found.left_out] == [2]
+    assert by_hand(found)
     assert by_hand(replace(found, interpreted=True)) == []
     assert Decisions.from_json(json.loads(found.to_line())) == found
     assert found.compilations == len(compiler.asked)
-
-
-def test_lowering_of_a_non_culprit_only_shows_the_failure() -> None:
-    guilty, reader, other = (
-        Operator(name, f"aten.{name}.default") for name in ("relu", "tanh", "erfc")
-    )
-    left_out = [
-        SkippedPart(Subsystem.LOWERINGS, 1, 3, reader.operator, alone=True),
-        SkippedPart(Subsystem.LOWERINGS, 0, 3, "prims.x", origin=guilty.operator),
-        SkippedPart(Subsystem.LOWERINGS, 2, 3, "aten.mul.Tensor", alone=True),
-    ]
-    found = Decisions(OptionSearch(tried=3), tuple(left_out))
-    told = mark_only_shows(found, (guilty,), (guilty, reader, other))
-    assert [one.only_shows for one in told.left_out] == [True, False, False]
-    assert format_decisions(told, TARGET)[2:] == [
-        "The failure does not show when lowering 1 (aten.tanh.default) falls back to "
-        "the eager kernel: it needs the code that Inductor generates for it to show, "
-        "but that is not its cause.",
-        "The failure is the same with 3 Inductor options at conservative values (all "
-        "at once).",
-    ]
-    unknown = mark_only_shows(found, (), (guilty, reader, other))
-    assert not any(one.only_shows for one in unknown.left_out)
-
-
-def test_no_decision_is_at_fault_if_a_custom_operator_is() -> None:
-    mine, other = Operator("mix", "mine.mix.default"), Operator("n", "aten.n.default")
-    setting = Setting("inplace_buffers", value=False, what="results in place")
-    left = SkippedPart(Subsystem.POST_GRAD, 10, 16, "reinplace", alone=True)
-    only_left = mark_only_shows(Decisions(left_out=(left,)), (mine,), (mine, other))
-    assert format_avoiding(only_left, TARGET) == []
-    assert format_decisions(only_left, TARGET) == [
-        "The failure does not show when post-grad pass 10 (reinplace) is skipped: it "
-        "needs the change that this pass makes to the graph to show, but that is not "
-        "its cause."
-    ]
-    found = Decisions(OptionSearch(3, (setting,), minimal=True))
-    (told,) = format_decisions(mark_only_shows(found, (mine,), (mine, other)), TARGET)
-    assert told == (
-        "The program passes with inplace_buffers=False: the failure needs results in "
-        "place to show."
-    )
-    (told,) = format_decisions(mark_only_shows(found, (other,), (mine, other)), TARGET)
-    assert told.endswith("are at fault.")
-
-
-def test_needed_pass_is_described() -> None:
-    compiler = Compiler(does_without=needs(Subsystem.POST_GRAD, 7))
-    first, *_ = format_decisions(find_decisions(minimum(compiler)), TARGET)
-    assert first == (
-        "The failure disappears when post-grad pass 7 (pass_7) is skipped: it needs "
-        "the change that this pass makes to the graph."
-    )
 
 
 def test_only_passes_are_tried_if_the_graph_was_changed() -> None:
@@ -462,27 +432,7 @@ class Rewrites(Compiler):
         return super().ask(request)
 
 
-@pytest.mark.parametrize(
-    ("number", "of", "told"),
-    [
-        (0, 1, ("fails with the one lowering", "passes with the one lowering run by")),
-        (
-            0,
-            3,
-            ("fails with lowering 0, and later", "passes with all 3 lowerings run by"),
-        ),
-        (2, 3, ("fails with all 3 lowerings:", "passes with lowerings 0 to 1, and")),
-    ],
-)
-def test_manual_commands_name_the_remaining_lowerings(
-    number: int, of: int, told: list[str]
-) -> None:
-    one = SkippedPart(Subsystem.LOWERINGS, number, of, "aten.x", onwards=True)
-    found = map(str, by_hand(Decisions(left_out=(one,))))
-    assert all(text.startswith(t) for text, t in zip(found, told, strict=True))
-
-
-def test_lowering_needed_only_together_with_later_ones_is_described() -> None:
+def test_lowering_needed_only_together_with_later_ones_is_found() -> None:
     def without(asked: LeaveOut) -> Ending:
         both = [leaves_out(asked, Subsystem.LOWERINGS, n) for n in (2, 4)]
         return PASSES if all(both) else FAILS
@@ -490,17 +440,6 @@ def test_lowering_needed_only_together_with_later_ones_is_described() -> None:
     compiler = Compiler(does_without=without)
     (one,) = needed_applications(Variants(minimum(compiler))).left_out
     assert (one.number, one.alone, one.onwards) == (2, False, True)
-    (told,) = format_decisions(Decisions(left_out=(one,)), TARGET)
-    assert told == (
-        "The failure disappears when lowering 2 (pass_2) and all after it fall back to "
-        "the eager kernels (lowering 2 (pass_2) alone is not enough): it needs the "
-        "code that Inductor generates for some of these."
-    )
-    (told,) = format_decisions(Decisions(left_out=(replace(one, number=0),)), TARGET)
-    assert told.startswith(
-        "The failure disappears when all 6 lowerings fall back to the eager kernels "
-        "(lowering 0"
-    )
 
 
 def test_applications_are_tried_alone_if_skipping_all_fails_differently() -> None:

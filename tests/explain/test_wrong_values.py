@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-import pytest
 from support.doubles import Arguments, FakeServer
 
 from shrinkfx.check.oracle import CheckClient, Limits
@@ -56,160 +56,39 @@ def kernel_values(*computed: Computed, **changes: object) -> KernelValues:
     return replace(KernelValues(launches, computed, graph_agrees=True), **changes)  # type: ignore[arg-type]
 
 
-def culprit_names(found: WrongValue) -> list[str]:
-    return [operator.name for operator in found.culprits]
+RELU, FAULTY = computed_value(1, "relu"), computed_value(1, "relu", WRONG)
+TANH = computed_value(2, "tanh", WRONG)
+RANDOM = replace(RELU, unknown="it depends on random numbers")
+REWRITTEN: dict[str, Any] = {"graph_agrees": False, "rewritten_wrong": WRONG}
+NANS = replace(WRONG, wrong=4, nans=4, largest=None, ulps=None, exact="")
 
-
-def test_first_wrong_kernel_is_culprit_not_a_later_one() -> None:
-    found = find_first_wrong(
-        PROGRAM,
-        kernel_values(
-            computed_value(1, "relu"),
-            computed_value(2, "tanh", WRONG),
-            computed_value(3, "cos sin", None, "tanh"),
-        ),
-    )
-    assert culprit_names(found) == ["tanh"]
-    assert found.cause == (
-        "aten.tanh.default in kernel cpp_1 (launch 2 of 3) is wrong: its inputs agree "
-        "with eager, but 12 of 64 values of its result do not (largest error 0.5, "
-        "4e+06 ulps; a float64 run agrees with eager).",
-        "The first wrong value is 3.5 at [1, 0], where eager gives 3.0.",
-        "cpp_2 shows the error, and its result is right for its inputs.",
-    )
-
-
-def test_first_wrong_value_is_omitted_if_the_failure_message_has_it() -> None:
-    wrong, _ = ask((kernel_values(computed_value(2, "tanh", WRONG)), FAILS))
-    assert (
-        "The first wrong value is 3.5 at [1, 0], where eager gives 3.0." in wrong.cause
-    )
-    said = (
-        "output 0: 12 of 64 elements differ, the first at [1, 0]: 3.5, eager gives 3.0"
-    )
-    named, _ = ask(
-        (kernel_values(computed_value(2, "tanh", WRONG)), FAILS),
-        target=replace(TARGET, text=said),
-    )
-    assert named.cause == wrong.cause[:1]
-
-
-def test_inputs_are_not_reported_to_agree_if_wrong_or_random() -> None:
-    wrong = computed_value(2, "tanh", WRONG, given_wrong="relu")
-    for table in (
-        kernel_values(wrong),
-        kernel_values(computed_value(2, "tanh", WRONG), rewritten="relu"),
-    ):
-        found = find_first_wrong(PROGRAM, table)
-        assert "inputs agree" not in found.cause[0]
-        assert "other values from them: 12 of 64 values differ" in found.cause[0]
-    random = replace(computed_value(2, "tanh", WRONG), random_sources=("relu",))
-    assert not find_first_wrong(PROGRAM, kernel_values(random)).agrees
-
-
-def test_no_kernel_is_blamed_if_the_graph_was_rewritten() -> None:
-    table = kernel_values(
-        computed_value(1, "relu"), rewritten="cos", rewritten_wrong=WRONG
-    )
-    found = find_first_wrong(PROGRAM, replace(table, graph_agrees=False))
-    assert culprit_names(found) == ["cos"]
-    assert found.cause[0].endswith("no kernel is at fault.")
-    assert "cpp_" not in " ".join(found.cause)
-
-
-def test_lost_write_is_reported() -> None:
-    table = kernel_values(
-        computed_value(1, "relu"), graph_agrees=False, rewritten_wrong=WRONG, lost="cos"
-    )
-    found = find_first_wrong(PROGRAM, table)
-    assert culprit_names(found) == ["cos"]
-    assert found.cause[0].startswith(
-        "The write of aten.cos.default is lost in the graph"
-    )
-    unknown = find_first_wrong(PROGRAM, replace(table, lost=""))
-    assert unknown.culprits == ()
-    assert unknown.cause[0].startswith(
-        "The result of the program is computed differently"
-    )
-    assert unknown.unknown
-
-
-@pytest.mark.parametrize(
-    ("table", "why"),
-    [
-        (kernel_values(unknown="it returned no result"), "it returned no result"),
-        (
-            kernel_values(computed_value(1, "relu")),
-            "each value in memory agrees with eager",
-        ),
-        (
-            kernel_values(replace(computed_value(1, "relu"), unknown="random numbers")),
-            "random numbers",
-        ),
-        (
-            kernel_values(computed_value(1, "relu"), call=2, graph_agrees=None),
-            "could not be compared",
-        ),
-    ],
-)
-def test_unknown_wrong_value_has_a_reason_and_no_culprit(
-    table: KernelValues, why: str
-) -> None:
-    found = find_first_wrong(PROGRAM, table)
-    assert found.culprits == ()
-    assert why in found.unknown[0]
-    assert found.cause == ()
-
-
-@pytest.mark.parametrize(
-    "other",
-    [
-        kernel_values(
-            computed_value(1, "relu", WRONG),
-            tiny=True,
-            graph_agrees=False,
-            rewritten="cos",
-            rewritten_wrong=WRONG,
-        ),
-        kernel_values(
-            computed_value(1, "relu", WRONG),
-            replace(computed_value(2, "cos"), unknown="random numbers"),
-            tiny=True,
-        ),
-    ],
-)
-def test_tiny_error_is_not_the_cause_if_another_is_possible(
-    other: KernelValues,
-) -> None:
-    assert "relu" not in culprit_names(find_first_wrong(PROGRAM, other))
-    alone = find_first_wrong(
-        PROGRAM, kernel_values(computed_value(1, "relu", WRONG), tiny=True)
-    )
-    assert culprit_names(alone) == ["relu"]
-    assert alone.cause[1].endswith("eager gives 3.0; the error is below the tolerance.")
-
-
-def test_unknown_values_of_earlier_kernels_are_reported() -> None:
-    before = replace(computed_value(1, "relu"), unknown="it depends on random numbers")
-    found = find_first_wrong(
-        PROGRAM, kernel_values(before, computed_value(2, "tanh", WRONG))
-    )
-    assert found.unknown == ("kernel cpp_0: it depends on random numbers",)
-
-
-def test_wrong_metadata_is_described() -> None:
-    metadata = Wrong(metadata="its dtype is torch.int64, eager's torch.int8")
-    found = find_first_wrong(
-        PROGRAM, kernel_values(computed_value(1, "relu", metadata))
-    )
-    assert "its dtype is torch.int64, eager's torch.int8." in found.cause[0]
-    assert len(found.cause) == 1
-
-
-def test_nan_values_are_counted() -> None:
-    nans = replace(WRONG, wrong=4, nans=4, largest=None, ulps=None, exact="")
-    found = find_first_wrong(PROGRAM, kernel_values(computed_value(1, "relu", nans)))
-    assert "4 of 64 values of its result do not, all NaN." in found.cause[0]
+TABLES = {
+    "the second kernel is wrong, and the third shows it": kernel_values(
+        RELU, TANH, computed_value(3, "cos sin", None, "tanh")
+    ),
+    "an input is wrong": kernel_values(replace(TANH, wrong_sources=("relu",))),
+    "an input is random": kernel_values(replace(TANH, random_sources=("relu",))),
+    "a wrong kernel in a changed graph": kernel_values(TANH, rewritten="relu"),
+    "an operator is rewritten": kernel_values(RELU, rewritten="cos", **REWRITTEN),
+    "a write is lost": kernel_values(RELU, lost="cos", **REWRITTEN),
+    "an unknown rewrite": kernel_values(RELU, **REWRITTEN),
+    "no result": kernel_values(unknown="it returned no result"),
+    "all values are right": kernel_values(RELU),
+    "a value cannot be computed in eager": kernel_values(RANDOM),
+    "a later call": kernel_values(RELU, call=2, graph_agrees=None),
+    "a tiny error": kernel_values(FAULTY, tiny=True),
+    "a tiny error, but a rewrite": kernel_values(
+        FAULTY, tiny=True, rewritten="cos", **REWRITTEN
+    ),
+    "a tiny error, but an unknown value": kernel_values(
+        FAULTY, replace(RANDOM, operators=("cos",)), tiny=True
+    ),
+    "an unknown value before": kernel_values(RANDOM, TANH),
+    "another dtype": kernel_values(
+        replace(FAULTY, wrong=Wrong(metadata="its dtype is torch.int64, eager's int8"))
+    ),
+    "NaN": kernel_values(replace(FAULTY, wrong=NANS)),
+}
 
 
 class Server(FakeServer):
@@ -240,92 +119,68 @@ def ask(
 
 
 FUSED = kernel_values(computed_value(1, "relu tanh cos", WRONG))
+SEEN = kernel_values(RELU, replace(TANH, launch=1), computed_value(1, "cos"))
+LATE = Ending("timeout")
+
+ANSWERS: dict[str, tuple[list[tuple[KernelValues | None, Ending]], float]] = {
+    "a kernel of one operator": ([(kernel_values(TANH), FAILS)], 1.0),
+    "the instrumented run passes": ([(kernel_values(TANH), PASSES)], 1.0),
+    "the second operator is wrong": ([(FUSED, FAILS), (SEEN, FAILS), (None, FAILS)], 1),
+    "the first operator is wrong": (
+        [(FUSED, FAILS), (kernel_values(FAULTY, computed_value(1, "cos")), FAILS)],
+        1.0,
+    ),
+    "without fusion, it passes": ([(FUSED, FAILS), (SEEN, FAILS), (None, PASSES)], 1),
+    "without fusion, time is out": ([(FUSED, FAILS), (SEEN, FAILS), (None, LATE)], 1),
+    "with values returned, it passes": (
+        [(FUSED, FAILS), (kernel_values(RELU), PASSES)],
+        1.0,
+    ),
+    "with values returned, time is out": ([(FUSED, FAILS), (None, LATE)], 1.0),
+    "a flaky program fails": ([(FUSED, FAILS), (SEEN, FAILS)], 0.5),
+    "a flaky program passes": ([(FUSED, FAILS), *[(None, PASSES)] * 10], 0.5),
+}
 
 
-def test_single_operator_kernel_takes_one_query() -> None:
-    found, server = ask((kernel_values(computed_value(1, "tanh", WRONG)), FAILS))
-    assert culprit_names(found) == ["tanh"]
-    assert len(server.asked) == 1
+def as_text(name: str, found: WrongValue, *more: str) -> str:
+    lines = [f"# {name}", f"culprits: {', '.join(one.name for one in found.culprits)}"]
+    lines += [f"cause: {sentence}" for sentence in found.cause]
+    return "\n".join([*lines, *(f"unknown: {why}" for why in found.unknown), *more])
 
 
-SEEN = kernel_values(
-    computed_value(1, "relu"),
-    computed_value(1, "tanh", WRONG),
-    computed_value(1, "cos"),
-)
+def all_texts() -> str:
+    texts = [as_text(n, find_first_wrong(PROGRAM, t)) for n, t in TABLES.items()]
+    for name, (answers, rate) in ANSWERS.items():
+        found, server = ask(*answers, rate=rate)
+        texts.append(as_text(name, found, f"queries: {len(server.asked)}"))
+    return "\n\n".join(texts) + "\n"
 
 
-def test_fused_operators_are_separated_by_their_values() -> None:
-    found, server = ask((FUSED, FAILS), (SEEN, FAILS), (None, FAILS))
-    assert culprit_names(found) == ["tanh"]
-    assert found.separated
+def test_wrong_values_match_the_golden_file() -> None:
+    """Read it in one go, and record it again where it is to change."""
+    golden = Path(__file__).parents[1] / "golden" / "wrong_values.txt"
+    assert all_texts() == golden.read_text()
+
+
+def test_operators_are_separated_by_returned_values_and_without_fusion() -> None:
+    _, server = ask((FUSED, FAILS), (SEEN, FAILS), (None, FAILS))
     assert server.arguments[1]["taps"] == ("relu", "tanh", "cos")
     assert server.arguments[2]["inductor"]["max_fusion_size"] == 1
 
 
-def test_first_operator_of_a_kernel_is_culprit_without_a_fusion_query() -> None:
-    seen = kernel_values(
-        computed_value(1, "relu", WRONG),
-        computed_value(1, "tanh"),
-        computed_value(1, "cos"),
+def test_first_wrong_value_is_omitted_if_the_failure_message_has_it() -> None:
+    wrong, _ = ask((kernel_values(computed_value(2, "tanh", WRONG)), FAILS))
+    assert (
+        "The first wrong value is 3.5 at [1, 0], where eager gives 3.0." in wrong.cause
     )
-    found, server = ask((FUSED, FAILS), (seen, FAILS))
-    assert culprit_names(found) == ["relu"]
-    assert len(server.asked) == 2
-
-
-def test_operators_failing_only_when_fused_are_named_together() -> None:
-    found, _ = ask((FUSED, FAILS), (SEEN, FAILS), (None, PASSES))
-    assert culprit_names(found) == ["relu", "tanh"]
-    assert found.cause[:2] == (
-        "aten.relu.default and aten.tanh.default, fused in kernel cpp_0 (launch 1 of "
-        "3), give a wrong result: their inputs agree with eager, but 12 of 64 values "
-        "of its result do not (largest error 0.5, 4e+06 ulps; a float64 run agrees "
-        "with eager). This was measured with a kernel that also returns its "
-        "intermediate values.",
-        "The program passes when it also returns inner values and nothing is fused.",
+    said = (
+        "output 0: 12 of 64 elements differ, the first at [1, 0]: 3.5, eager gives 3.0"
     )
-
-
-def test_fusion_is_not_blamed_if_a_flaky_program_passes() -> None:
-    alone, _ = ask((FUSED, FAILS), (SEEN, FAILS), rate=0.5)
-    assert culprit_names(alone) == ["tanh"]
-    several = [(None, PASSES)] * 10
-    found, _ = ask((FUSED, FAILS), *several, rate=0.5)
-    assert not found.fused
-    assert found.cause[0].startswith("One of ")
-
-
-def test_fused_operators_stay_suspects_if_the_unfused_run_times_out() -> None:
-    found, _ = ask((FUSED, FAILS), (SEEN, FAILS), (None, Ending("timeout")))
-    assert culprit_names(found) == ["relu", "tanh"]
-    assert found.cause[0].startswith("One of aten.relu.default and aten.tanh.default ")
-    assert "with a kernel that also returns its intermediate values" in found.cause[0]
-    assert found.unknown[0].startswith("whether the program fails without fusion: ")
-
-
-def test_all_fused_operators_are_culprits_if_returning_values_passes() -> None:
-    found, _ = ask((FUSED, FAILS), (kernel_values(computed_value(1, "relu")), PASSES))
-    assert culprit_names(found) == ["relu", "tanh", "cos"]
-    assert found.cause[1] == "The program passes when it also returns inner values."
-    assert found.unknown == ()
-
-
-def test_all_fused_operators_are_suspects_if_inseparable() -> None:
-    found, _ = ask((FUSED, FAILS), (None, Ending("timeout")))
-    assert culprit_names(found) == ["relu", "tanh", "cos"]
-    assert found.cause[0].startswith(
-        "One of aten.relu.default, aten.tanh.default and aten.cos.default in kernel "
-        "cpp_0 (launch 1 of 3) is wrong: "
+    named, _ = ask(
+        (kernel_values(computed_value(2, "tanh", WRONG)), FAILS),
+        target=replace(TARGET, text=said),
     )
-    assert "the run had no result" in found.unknown[0]
-
-
-def test_no_culprit_is_named_if_the_instrumented_run_passes() -> None:
-    found, server = ask((kernel_values(computed_value(1, "tanh", WRONG)), PASSES))
-    assert found.culprits == ()
-    assert "the instrumented run did not fail" in found.unknown[0]
-    assert len(server.asked) == 1
+    assert named.cause == wrong.cause[:1]
 
 
 def test_wrong_values_are_not_searched_for_a_crash() -> None:
