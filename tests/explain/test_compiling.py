@@ -122,50 +122,6 @@ def test_interpreter_code_generation_frames_are_not_named() -> None:
     assert found.cause == ("Benchmarking fails: out of memory.",)
 
 
-def test_undeclared_size_in_the_wrapper_blames_an_operator_not_a_kernel() -> None:
-    said = (
-        "CppCompileError: C++ compile error\n\nOutput:\n/tmp/c.wrapper.cpp: In member "
-        "function 'void torch::aot_inductor::AOTInductorModel::run_impl(int)':\n"
-        "/tmp/c.wrapper.cpp:894:11: error: 'u0' was not declared in this scope\n"
-        "  894 |     if (!(u0 >= 0L)) {}\n      |           ^~\n"
-    )
-    traces = Traces(raised_at=(("tanh",),))
-    found = explain(traces, raised(Raised("InductorError", said)))
-    assert found.kernel == ""
-    assert found.cause[0] == (
-        "C++ compilation of aten.tanh.default fails: 'u0' was not declared in this "
-        "scope."
-    )
-
-
-def test_lowering_failure_names_operator_and_function() -> None:
-    traces = Traces(raised_at=(("tanh",),))
-    found = explain(traces, raised(recorded("lowering/alone")))
-    assert [operator.name for operator in found.culprits] == ["tanh"]
-    assert found.cause == (
-        "Lowering of aten.tanh.default fails: NotImplementedError: planted: cannot "
-        "scan [5].",
-        "The error is raised in plants.py:cannot_scan.",
-    )
-
-
-@pytest.mark.parametrize(
-    ("kind", "message", "said"),
-    [
-        ("InductorError", "AssertionError: ", "AssertionError without a message."),
-        ("AssertionError", "", "AssertionError without a message."),
-        ("RuntimeError", "must be an alias!", "must be an alias!"),
-        ("RuntimeError", "it is: 3.", "it is: 3."),
-    ],
-)
-def test_error_is_quoted_by_message_or_by_type_if_empty(
-    kind: str, message: str, said: str
-) -> None:
-    frames = ("torch/_inductor/codegen/cpp_wrapper_cpu.py:fill_args",)
-    found = explain(Traces(), raised(Raised(kind, message, frames)))
-    assert found.cause[0].endswith(f"fails: {said}")
-
-
 KERNEL = "cpp_fused_add_cat_hypot_mul_native_layer_norm_sigmoid_split_view_5"
 
 
@@ -207,11 +163,6 @@ def test_quoted_lines_are_renumbered_as_in_saved_sources() -> None:
     assert renumber_quotes(known, {}) == known
 
 
-def test_linker_error_is_distinguished_from_a_compile_error() -> None:
-    found = explain(Traces(), raised(recorded("linker/alone")))
-    assert found.doing == "linking"
-
-
 def test_triton_error_marks_its_last_quoted_line() -> None:
     text = (
         "at 3:10:\ndef leaky(x):\n    y = x\n    z = y + SLOPE\n          ^\n"
@@ -229,36 +180,6 @@ HANGS = Ending("timeout", stage="run")
 PRINTED = "[ before_launch: cpp_0 ]\n[ after_launch: cpp_0 ]\n"
 
 
-def test_hang_is_attributed_to_the_running_kernel() -> None:
-    hangs = replace(HANGS, log=f"{PRINTED}[ before_launch: cpp_1 ]\n")
-    found = explain(Traces(RUNNING), hangs)
-    assert [operator.name for operator in found.culprits] == ["tanh", "cos"]
-    assert found.cause == (
-        "The run of kernel cpp_1 (launch 2 of 2), which computes aten.tanh.default and "
-        "aten.cos.default, fails: it did not finish within 20 s.",
-    )
-
-
-def test_kernel_not_yet_launched_is_not_reported_as_run() -> None:
-    found = explain(Traces(RUNNING), replace(HANGS, log=PRINTED))
-    assert found.cause[0].startswith("The run")
-    assert "before kernel cpp_1 (launch 2 of 2) fails" in found.cause[0]
-    assert "which computes" not in found.cause[0]
-
-
-def test_failing_operator_call_blames_only_its_operator() -> None:
-    launches = (RUNNING[0], Launch("aoti_torch_cpu_tanh", ("relu", "tanh")))
-    printed = f"{PRINTED}[ before_launch: at::_ops::tanh::call ]\n"
-    found = explain(Traces(launches), replace(HANGS, log=printed))
-    assert [operator.name for operator in found.culprits] == ["tanh"]
-    assert (found.launch, found.before) == (2, False)
-
-
-def test_no_kernel_is_named_if_no_launch_was_printed() -> None:
-    found = explain(Traces(RUNNING[:1]), HANGS)
-    assert found.kernel == ""
-
-
 def test_eager_failure_is_recorded_in_the_explanation() -> None:
     found = explain(Traces(RUNNING[:1]), HANGS, reference=False)
     assert found.eager_fails
@@ -271,17 +192,6 @@ def test_eager_failure_is_recorded_in_the_explanation() -> None:
 def test_stop_point_is_none_for_other_failure_kinds(target: Signature) -> None:
     client = CheckClient(FakeServer(HANGS), Limits(20.0, 1 << 30))
     assert explain_stop(ReducedProgram(client, PROGRAM, target)) is None
-
-
-def test_compiler_crash_is_described_as_compilation() -> None:
-    died = Ending("signal", signal.SIGSEGV, "compile")
-    found = explain(Traces(raised_at=(("cos",),)), died)
-    assert found.doing == "compilation"
-
-
-def test_compiler_hang_is_described_as_a_timeout() -> None:
-    found = explain(Traces(), Ending("timeout", stage="compile"))
-    assert found.cause == ("Compilation fails: it did not finish within 20 s.",)
 
 
 @pytest.mark.parametrize(
@@ -306,25 +216,74 @@ def test_unknown_stop_point_has_a_reason(then: Ending, why: str) -> None:
     assert unknown.startswith(f"where the program stops: {why}")
 
 
-def lowering(calls: str) -> StopPoint:
-    traces = Traces(raised_at=(("tanh",),), at_work=calls)
-    return explain(traces, raised(recorded("lowering/alone")))
-
-
-@pytest.mark.parametrize(
-    ("calls", "named"),
-    [
-        ("aten.tanh.default", "aten.tanh.default"),
-        ("aten.exp.default", "aten.exp.default (from aten.tanh.default)"),
-    ],
+UNDECLARED = (
+    "CppCompileError: C++ compile error\n\nOutput:\n/tmp/c.wrapper.cpp: In member "
+    "function 'void torch::aot_inductor::AOTInductorModel::run_impl(int)':\n"
+    "/tmp/c.wrapper.cpp:894:11: error: 'u0' was not declared in this scope\n"
+    "  894 |     if (!(u0 >= 0L)) {}\n      |           ^~\n"
 )
-def test_failing_lowering_is_named_by_its_call_target(calls: str, named: str) -> None:
-    found = lowering(calls)
-    assert [operator.name for operator in found.culprits] == ["tanh"]
-    assert found.cause[0].startswith(f"Lowering of {named} fails: NotImplemented")
+AT_TANH = Traces(raised_at=(("tanh",),))
+CALLS = Traces((RUNNING[0], Launch("aoti_torch_cpu_tanh", ("relu", "tanh"))))
+LOWERING = raised(recorded("lowering/alone"))
 
 
-def test_node_without_a_remaining_origin_names_no_origin() -> None:
-    traces = Traces(raised_at=(("gone",),), at_work="aten.copy_.default")
-    found = explain(traces, raised(recorded("lowering/alone")))
-    assert found.cause[0].startswith("Lowering of aten.copy_.default fails: ")
+def generating(kind: str, message: str) -> tuple[Traces, Ending]:
+    frames = ("torch/_inductor/codegen/cpp_wrapper_cpu.py:fill_args",)
+    return Traces(), raised(Raised(kind, message, frames))
+
+
+STOPS = {
+    "a size that the wrapper does not declare": (
+        AT_TANH,
+        raised(Raised("InductorError", UNDECLARED)),
+    ),
+    "the linker": (Traces(), raised(recorded("linker/alone"))),
+    "a lowering": (AT_TANH, LOWERING),
+    "a lowering of the operator itself": (
+        replace(AT_TANH, at_work="aten.tanh.default"),
+        LOWERING,
+    ),
+    "a lowering of its decomposition": (
+        replace(AT_TANH, at_work="aten.exp.default"),
+        LOWERING,
+    ),
+    "a lowering of a node without an origin": (
+        Traces(raised_at=(("gone",),), at_work="aten.copy_.default"),
+        LOWERING,
+    ),
+    "a type without a message": generating("InductorError", "AssertionError: "),
+    "no message": generating("AssertionError", ""),
+    "an exclamation": generating("RuntimeError", "must be an alias!"),
+    "a sentence": generating("RuntimeError", "it is: 3."),
+    "the compiler crashes": (
+        Traces(raised_at=(("cos",),)),
+        Ending("signal", signal.SIGSEGV, "compile"),
+    ),
+    "the compiler hangs": (Traces(), Ending("timeout", stage="compile")),
+    "a kernel hangs": (
+        Traces(RUNNING),
+        replace(HANGS, log=f"{PRINTED}[ before_launch: cpp_1 ]\n"),
+    ),
+    "it hangs before a kernel": (Traces(RUNNING), replace(HANGS, log=PRINTED)),
+    "a call of an operator hangs": (
+        CALLS,
+        replace(HANGS, log=f"{PRINTED}[ before_launch: at::_ops::tanh::call ]\n"),
+    ),
+    "it hangs, and no launch was printed": (Traces(RUNNING[:1]), HANGS),
+}
+
+
+def all_texts() -> str:
+    texts = []
+    for name, (traces, ending) in STOPS.items():
+        found = explain(traces, ending)
+        lines = [f"# {name}", f"culprits: {', '.join(o.name for o in found.culprits)}"]
+        lines += [f"cause: {sentence}" for sentence in found.cause]
+        texts.append("\n".join([*lines, *(f"unknown: {why}" for why in found.unknown)]))
+    return "\n\n".join(texts) + "\n"
+
+
+def test_stop_points_match_the_golden_file() -> None:
+    """Read it in one go, and record it again where it is to change."""
+    golden = Path(__file__).parents[1] / "golden" / "stop_points.txt"
+    assert all_texts() == golden.read_text()
