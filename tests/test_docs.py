@@ -18,8 +18,9 @@ from shrinkfx.cli.parser import EXIT_CODES, make_parser
 from shrinkfx.cli.task_output import EVENT_NAMES
 from shrinkfx.events import Event
 from shrinkfx.failure.signature import MEANING, UNTIL
-from shrinkfx.intake.capture.choosing import render_program_table as programs
-from shrinkfx.intake.capture.records import CALL, COMPILE, LOAD, Capture, ScriptEnd
+from shrinkfx.intake.capture.records import Capture, ScriptEnd
+from shrinkfx.intake.capture.script_capture import render_program_table as programs
+from shrinkfx.protocol.captured import CALL, COMPILE, LOAD
 from shrinkfx.report.record import ProgramSize
 from shrinkfx.report.sweep import format_sweep_table
 

@@ -20,7 +20,7 @@ from shrinkfx.api.validation import (
     require_valid_options,
     require_valid_sweep,
 )
-from shrinkfx.errors import Flag, NotReproducible, UsageError
+from shrinkfx.errors import Flag, UsageError
 from shrinkfx.events import (
     ActivityStarted,
     Listener,
@@ -32,7 +32,7 @@ from shrinkfx.events.shown import print_outcome, show_progress
 from shrinkfx.failure.signature import Kind
 from shrinkfx.intake.capture import script_capture
 from shrinkfx.intake.in_memory import ObjectInput, save_object
-from shrinkfx.intake.resolve_input import resolve_program, with_torch_compile
+from shrinkfx.intake.resolve_input import resolve_program
 from shrinkfx.options.options import REQUIRED_VARIABLES, Options, parse_kept_kinds
 from shrinkfx.protocol.choices import ARCHS, Backend, Build, InductorOptions
 from shrinkfx.protocol.flags import list_record_options, require_valid_values
@@ -152,7 +152,7 @@ def reduce(options: Options, listener: Listener = ignore_event) -> Reduction:
     if options.inputs and options.inputs.suffix == ".py":
         script, task = Flag("--inputs", stands="FILE.py"), Flag("--dynamic-sweep")
         raise UsageError(script, " is for ", task, ": name a .pt")
-    return _load_and_run("reduce", _run_reduction, options, listener)
+    return _load_and_run("reduce", run, options, listener)
 
 
 def sweep(options: Options, listener: Listener = ignore_event) -> Swept:
@@ -212,22 +212,6 @@ def _load_dump(options: Options, listener: Listener) -> AbstractContextManager[O
     return resolve_program(
         options, lambda sentence: listener(NoteAdded(sentence)), require_others
     )
-
-
-def _run_reduction(options: Options, folder: Path, listener: Listener) -> Reduction:
-    """Run a reduction.
-
-    Raises:
-        NotReproducible: the program does not fail as requested. For a dump of a
-            torch.compile graph, the message also states whether it fails there.
-    """
-    try:
-        return run(options, folder, listener)
-    except NotReproducible as error:
-        extended = with_torch_compile(error, options)
-        if extended is error:
-            raise
-        raise extended from error
 
 
 RunResult = TypeVar("RunResult", Reduction, Swept)
@@ -331,7 +315,7 @@ def resume(
     task = "sweep" if options.sweeping else "reduce"
     listener(RunStarted(task, str(options.model), str(folder)))
     if not options.sweeping:
-        return _run_reduction(options, Path(folder), listener)
+        return run(options, Path(folder), listener)
     result = run_sweep(options, Path(folder), listener)
     if not result.goes_on:
         return result

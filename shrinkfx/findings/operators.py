@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from shrinkfx.program.skeleton import PYTORCH_NAMESPACES
+from shrinkfx.program.pytorch_names import PYTORCH_NAMESPACES
 from shrinkfx.protocol.operators import VALUE_DEPENDENCIES, Misbehavior, TensorFacts
 from shrinkfx.protocol.record import Message
 

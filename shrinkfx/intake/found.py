@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from shrinkfx.check.client.environment import TUNING
 from shrinkfx.options.options import Options, ScriptFailure
+from shrinkfx.program.pytorch_names import COMPILERS, SECRETS, VARIABLES
 from shrinkfx.protocol.choices import InductorOptions
 from shrinkfx.protocol.source import is_source_archive
 
@@ -68,16 +68,7 @@ class ResolvedProgram:
 
 
 # Which settings and variables of a failing run the reduction copies. All kinds of input
-# use these lists and no others; a captured script's processes get them in a file.
-
-VARIABLES = (*TUNING, "CUDA", "ATEN_")
-"""Prefixes of environment variables that change what PyTorch does."""
-
-COMPILERS = ("CXX",)
-"""Prefixes of variables that choose the C++ compiler and its flags."""
-
-SECRETS = ("TOKEN", "KEY", "SECRET", "PASS")
-"""Words in the names of variables that must not be recorded."""
+# use these lists and no others.
 
 _ONLY_LOG = re.compile(
     r"TORCH_(TRACE|LOGS|COMPILE_DEBUG)(_\w+)?|TORCH_SHOW_CPP_STACKTRACES"

@@ -11,29 +11,21 @@ from __future__ import annotations
 import contextlib
 import filecmp
 import os
-import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from shrinkfx.errors import Flag, UsageError
 from shrinkfx.intake.dump import holds_run
 from shrinkfx.intake.found import PROGRAM, SOURCE_ARCHIVE, ResolvedProgram, is_setting
-from shrinkfx.intake.in_session import SessionCopy, Source, copy_session
-from shrinkfx.intake.modules import Preload, RestoredValue, choose_preloads
+from shrinkfx.intake.preload_choice import choose_session_preloads
 from shrinkfx.options.options import Options
+from shrinkfx.protocol.captured import MAIN, CapturedProgram
 from shrinkfx.system.atomic_files import DRAFT
 from shrinkfx.system.folder_lock import lock_folder
-from shrinkfx.system.output_folder import (
-    INTAKE,
-    output_folder,
-    remove_if_empty,
-)
-
-if TYPE_CHECKING:
-    from shrinkfx.worker.intake.objects import Registration
+from shrinkfx.system.output_folder import INTAKE, output_folder, remove_if_empty
 
 
 @dataclass(frozen=True)
@@ -92,22 +84,12 @@ def save_object(
     name = name_program(source.program)
     args, kwargs = source.args, source.kwargs
     program = export_program(source.program, args, kwargs, source.dynamic_shapes)
-    preloads = _preloads(program, options)
-    settings, session = _read_session(options)
-    imported = choose_preloads(session.modules, options.cwd or Path.cwd())
-    preloads += [each for each in imported if each not in preloads]
-    preloads += [session.setting] if session.setting else []
+    session = _describe_session(program, options)
     out = output_folder(options.out, Path(f"{name}.pt2"))
     try:
         with lock_folder(out):
             try:
-                resolved = _write_input(source, program, preloads, out)
-                resolved = replace(
-                    resolved,
-                    inductor=settings,
-                    notes=(*resolved.notes, *session.notes),
-                    lacking=session.lacking,
-                )
+                resolved = _write_input(source, program, session, options, out)
                 command = options.command or _command(source)
                 options = replace(options, name=name, command=command)
                 request = replace(resolved.to_options(options), out=out)
@@ -121,20 +103,28 @@ def save_object(
 def _write_input(
     source: ObjectInput,
     program: Any,  # noqa: ANN401 - a program
-    preloads: Sequence[Preload],
+    session: CapturedProgram,
+    options: Options,
     out: Path,
 ) -> ResolvedProgram:
     """Write all files that a run needs."""
     from shrinkfx.worker.intake.objects import remarks
 
-    folder = out / INTAKE
+    folder, cwd = out / INTAKE, options.cwd or Path.cwd()
     _save(source, program, folder, has_run=holds_run(out))
+    preloads = choose_session_preloads(session, folder, cwd, options.preload)
     inputs, archive = folder / _INPUTS, folder / SOURCE_ARCHIVE
     return ResolvedProgram(
         program=archive if archive.exists() else folder / PROGRAM,
         inputs=inputs if inputs.exists() else None,
-        preload=tuple(preload.write_to(folder) for preload in preloads),
-        notes=tuple(remarks(source.program, program)),
+        inductor={k: v for k, v in session.inductor.items() if is_setting(k)},
+        preload=preloads.names,
+        notes=(
+            *remarks(source.program, program),
+            *preloads.notes,
+            *preloads.lacking,
+        ),
+        lacking=preloads.lacking,
     )
 
 
@@ -196,69 +186,32 @@ def _require_same(saved: Path, place: Path) -> None:
         )
 
 
-def _preloads(program: Any, options: Options) -> list[Preload]:  # noqa: ANN401 - a program
-    """Choose the preloads that register the program's operators in other processes.
+def _describe_session(program: Any, options: Options) -> CapturedProgram:  # noqa: ANN401 - a program
+    """Describe what other processes need to run and compile a program.
 
     Raises:
         UsageError: an operator was registered where no other process can import it.
     """
-    from shrinkfx.worker.intake.objects import find_registrations, libraries
+    from shrinkfx.worker.intake.objects import describe_session, find_registrations
 
-    if options.preload:  # a user who names preloads names all of them
-        return []
-    registered = find_registrations(program)
-    if in_main := [each for each in registered if each.module == "__main__"]:
-        raise UsageError(_typed(in_main))
-    native = [each for each in registered if not _of_python(each)]
-    loaded = libraries() if native else []
-    if native and not loaded:
-        names = ", ".join(each.operator for each in native)
+    # A user who names preloads names all of them.
+    registered = [] if options.preload else find_registrations(program)
+    if in_main := [each for each in registered if each.module == MAIN]:
+        file = next((each.file for each in in_main if each.file.endswith(".py")), "")
+        place = f"{Path(file).name}, which runs as __main__"
         raise UsageError(
-            f"{names}: the module that registers these operators is unknown: {_ADVICE}"
+            f"{', '.join(each.why for each in in_main)}: registered in "
+            f"{place if file else 'a notebook cell'}, and no other process can import "
+            "it: move it into a module (in a notebook, a cell that begins with "
+            f"%%writefile my_ops.py, then `import my_ops`), or {_ADVICE}"
         )
-    python = dict.fromkeys(filter(None, map(_of_python, registered)))
-    modules = [(name, _file_of(name)) for name in python if not name.endswith(".py")]
-    imported = iter(choose_preloads(modules, options.cwd or Path.cwd()))
-    return [
-        *(Preload(n) if n.endswith(".py") else next(imported) for n in python),
-        *map(Preload, loaded),
-    ]
-
-
-def _read_session(options: Options) -> tuple[dict[str, Any], SessionCopy]:
-    """Return Inductor's settings in this process, and its other state in Inductor."""
-    from shrinkfx.worker.intake.objects import read_inductor_state
-
-    state = read_inductor_state()
-    sources = [Source(o.module, o.file, o.why) for o in state.origins if _is_own(o)]
-    made = {name: RestoredValue(**asdict(each)) for name, each in state.others.items()}
-    others = {name: each for name, each in made.items() if is_setting(name)}
-    settings = {k: v for k, v in state.settings.items() if is_setting(k)}
-    return settings, copy_session(sources, others, options.preload)
-
-
-def _is_own(origin: Any) -> bool:  # noqa: ANN401 - an origin, of the worker
-    return origin.module == "__main__" or (origin.is_local and not origin.library)
+    for each in registered:
+        if not (each.module or each.file or each.library):
+            raise UsageError(
+                f"{each.why}: the module that registers these operators is unknown: "
+                f"{_ADVICE}"
+            )
+    return describe_session(program, registered)
 
 
 _ADVICE = "pass preload=['module or file']"
-
-
-def _of_python(each: Registration) -> str:
-    """Return the module to import, or else its Python file; '' if there is neither."""
-    return each.module or (each.file if each.file.endswith(".py") else "")
-
-
-def _file_of(module: str) -> str:
-    return getattr(sys.modules.get(module), "__file__", None) or ""
-
-
-def _typed(registrations: Sequence[Registration]) -> str:
-    names = ", ".join(each.operator for each in registrations)
-    file = next((each.file for each in registrations if each.file.endswith(".py")), "")
-    where = f"{Path(file).name}, which runs as __main__" if file else "a notebook cell"
-    return (
-        f"{names}: registered in {where}, and no other process can import it: move it "
-        "into a module (in a notebook, a cell that begins with %%writefile my_ops.py, "
-        f"then `import my_ops`), or {_ADVICE}"
-    )

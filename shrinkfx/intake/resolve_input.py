@@ -19,18 +19,16 @@ from shrinkfx.errors import (
     NotCuttable,
     NotReproducible,
     UsageError,
-    WorkerError,
 )
-from shrinkfx.intake.dump import Kind, Script, holds_run, read_dump, read_script
+from shrinkfx.intake.dump import Kind, Script, holds_run, read_dump
 from shrinkfx.intake.found import DOES_NOT_FAIL, PROGRAM, ResolvedProgram
 from shrinkfx.options.options import Options
-from shrinkfx.protocol.answers import Ending, Exported, Settings, Unresolved
+from shrinkfx.protocol.answers import Ending, Exported, Settings
 from shrinkfx.protocol.choices import InductorOptions
 from shrinkfx.protocol.requests import (
     ExportRunnable,
     ReadSettings,
     Request,
-    RunRunnable,
     Task,
 )
 from shrinkfx.system.folder_lock import lock_folder
@@ -138,27 +136,6 @@ def _load_dump(script: Script, options: Options, folder: Path) -> ResolvedProgra
     if script.kind is Kind.RUNNABLE:
         return export_runnable(script, options, folder)
     return take_program(script, options, folder)
-
-
-def with_torch_compile(error: NotReproducible, options: Options) -> NotReproducible:
-    """Add to an error whether the graph fails as torch.compile runs it.
-
-    Returns:
-        The error unchanged if the program is not from a torch.compile dump.
-    """
-    code = options.model.with_name(CODE)
-    from_here = options.run_code and code.parent.name == INTAKE and code.is_file()
-    if not from_here or isinstance(error, NotCuttable):
-        return error
-    script = read_script(code, code.read_text(encoding="utf-8"))
-    outcome = run_as_torch_compile(code, script.save_dir, options)
-    kind = "" if error.wanted == "any" else f" with '{error.wanted}'"
-    comparison = (
-        f"the program does not fail{kind} under AOTInductor; run as torch.compile runs "
-        f"it, {outcome}"
-    )
-    advice = MessageText.lines([comparison, error.advice])
-    return NotReproducible(error.wanted, error.runs, error.seen, advice, error.seconds)
 
 
 # Start a worker without a program, to read Inductor's default settings.
@@ -391,24 +368,6 @@ def _describe_export(
         yield f"numbers kept as constants: {', '.join(result.fixed)}"
     if result.left_out:
         yield f"omitted {result.left_out} of its results, because they are not tensors"
-
-
-def run_as_torch_compile(code: Path, save_dir: str, options: Options) -> str:
-    """Run a graph as the dump's own ``__main__`` would, and describe the outcome."""
-    try:
-        read = [code, Path(save_dir)] if save_dir else [code]
-        with bare_worker(options, {}, options.preload, readable=read) as ask:
-            ending = ask(RunRunnable(str(code.resolve()), save_dir))
-    except (LoadError, WorkerError) as error:
-        return f"the outcome is unknown: {error}"
-    if isinstance(ending.answer, Unresolved):
-        return f"the outcome is unknown: {ending.answer.why}"
-    if (ending.how, ending.code, ending.raised) == _PASSES:
-        return "it does not fail either"
-    return f"it fails: {_describe_child_end(ending)}"
-
-
-_PASSES = ("exit", 0, None)
 
 
 def _describe_child_end(ending: Ending) -> str:

@@ -7,7 +7,7 @@
 
 Files of the project keep their relative paths, so that code finds them however it
 builds the path. A call that loaded one library gets the new path, and so does a string
-constant that is the path of a file or of its folder.
+constant that is the path of a file.
 """
 
 from __future__ import annotations
@@ -140,17 +140,11 @@ class Relocator:
         )
 
     def _relative(self, home: str, path: str) -> str | None:
-        """Return the new relative path of a file or folder, or None.
-
-        None means that nothing below ``path`` was used, or that the bundle lacks a file
-        that was.
-        """
-        known = [*self.files, *map(str, self.modules.values())]
-        used = [each for each in known if f"{each}/".startswith(f"{path}/")]
-        if not used or not all(map(self.is_carried, used)):
+        """Return the new relative path of a file that the bundle carries, or None."""
+        if path not in self.files or not self.is_carried(path):
             return None
         place = self.near(Path(path)) or _locate(Path(path), self._far)
-        self._named.update(used)
+        self._named.add(path)
         return os.path.relpath(place, home) if place else None
 
 
@@ -175,22 +169,18 @@ def _common(folders: Sequence[Path]) -> Path | None:
 
 @dataclass
 class _PathRewriter(ast.NodeTransformer):
-    """Replaces strings that are paths, and calls that loaded a library.
+    """Replaces strings that are paths of files, and calls that loaded a library.
 
-    Paths that a module computes in other ways are not detected.
+    Paths that a module computes are not detected.
 
     Attributes:
-        place: returns a path relative to the module, or None for a file that is not
-            carried.
+        place: returns a path relative to the module, or None for a string that is no
+            path of a carried file.
         load: returns the new expression for a call that loaded a library, or None.
     """
 
     place: Callable[[str], str | None]
     load: Callable[[ast.Call], ast.expr | None]
-
-    def visit_Expr(self, node: ast.Expr) -> ast.AST:
-        is_docstring = isinstance(node.value, ast.Constant)
-        return node if is_docstring else self.generic_visit(node)
 
     def visit_MatchValue(self, node: ast.MatchValue) -> ast.AST:
         return node  # a pattern cannot be a sum
@@ -199,26 +189,8 @@ class _PathRewriter(ast.NodeTransformer):
         return self.load(node) or self.generic_visit(node)
 
     def visit_Constant(self, node: ast.Constant) -> ast.AST:
-        if not isinstance(node.value, str):
-            return node
-        trimmed = node.value.rstrip("/")
-        if to := self._found(trimmed):
-            return _below_here(to + node.value[len(trimmed) :])
-        folder, slash, name = node.value.rpartition("/")
-        to = self._found(folder)
-        return _below_here(to + slash + name) if to else node
-
-    def visit_JoinedStr(self, node: ast.JoinedStr) -> ast.AST:
-        match node.values:
-            case [ast.Constant(value=str(begin)), *others]:
-                folder, slash, name = begin.rpartition("/")
-                if to := self._found(folder):
-                    rest = ast.JoinedStr([ast.Constant(slash + name), *others])
-                    return ast.BinOp(_below_here(to), ast.Add(), rest)
-        return node
-
-    def _found(self, path: str) -> str | None:
-        return self.place(os.path.normpath(path)) if path.startswith("/") else None
+        to = self.place(node.value) if isinstance(node.value, str) else None
+        return _below_here(to) if to else node
 
 
 def _below_here(path: str) -> ast.expr:

@@ -552,16 +552,6 @@ class ExportRunnable(Task):
 
 
 @dataclass(frozen=True)
-class RunRunnable(Task):
-    """Run dumped graph code as its own ``main`` would, compiled by torch.compile."""
-
-    doing = "running a graph as torch.compile does"
-
-    path: str
-    save_dir: str
-
-
-@dataclass(frozen=True)
 class RunScript(Task):
     """Run a Python file as ``__main__``.
 

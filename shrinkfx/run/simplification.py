@@ -48,7 +48,7 @@ from shrinkfx.program.listing.printed_program import (
 )
 from shrinkfx.program.listing.sizes import SizeGroup, list_size_groups, lower_to_goals
 from shrinkfx.program.listing.tensor_specs import TensorSpec
-from shrinkfx.program.skeleton import PYTORCH_NAMESPACES
+from shrinkfx.program.pytorch_names import PYTORCH_NAMESPACES
 from shrinkfx.protocol.answers import Listed
 from shrinkfx.protocol.choices import CandidateForm, InductorOptions
 from shrinkfx.protocol.operators import Misbehavior

@@ -35,7 +35,6 @@ from shrinkfx.protocol.answers import (
     Printed,
     Row,
     Status,
-    Unresolved,
 )
 from shrinkfx.protocol.choices import Backend, Build, Probe
 from shrinkfx.protocol.requests import Request
@@ -301,12 +300,6 @@ def _export_runnable(worker: Worker, job: Job) -> Answer:
     return export_runnable(job.task, job.note, job.folder)
 
 
-def _run_runnable(worker: Worker, job: Job) -> Answer:
-    from shrinkfx.worker.intake.runnable import run_runnable
-
-    return run_runnable(job.task, job.note, job.folder)
-
-
 def _run_script(worker: Worker, job: Job) -> Done | Unresolved:
     """Run a script as a new Python would; its failure ends this process alike."""
     task, options, folder = job.task, job.options, job.folder
@@ -367,7 +360,6 @@ TASKS: Mapping[type[requests.Task], Callable[[Worker, Job], Answer]] = {
     requests.InspectEnvironment: lambda worker, job: inspect(),
     requests.ExportSample: lambda worker, job: export_sample(job.task, job.note),
     requests.ExportRunnable: _export_runnable,
-    requests.RunRunnable: _run_runnable,
 }
 
 

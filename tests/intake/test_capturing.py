@@ -24,11 +24,11 @@ from shrinkfx.api import reducing
 from shrinkfx.errors import NothingToReduce, UsageError
 from shrinkfx.intake.capture import running as pythons
 from shrinkfx.intake.capture import script_capture
-from shrinkfx.intake.capture.records import write_counts
 from shrinkfx.intake.capture.running import advise_own_python, environment
-from shrinkfx.intake.modules import RestoredValue, render_settings
+from shrinkfx.intake.preload_choice import render_settings
 from shrinkfx.options.options import FailedStep, Options
 from shrinkfx.preloads.custom_code_sources import mark_as_generated
+from shrinkfx.protocol.captured import ImportedValue
 from shrinkfx.run.folder import create_run_folder
 
 pytestmark = pytest.mark.processes
@@ -411,21 +411,6 @@ def test_package_compiled_and_moved_by_another_process_is_recognised(
     assert came.reduced() == ["call:raise"]
 
 
-def test_deprecated_entry_points_are_watched(
-    captured: Callable[..., Captured],
-) -> None:
-    came = captured(
-        "from torch._export import aot_compile, aot_load\n"
-        "options = {'aot_inductor.output_path': 'lib', 'freezing': True}\n"
-        "so = aot_compile('a call:raise', (), options=options)\n"
-        "aot_load(so, 'cpu')(1)"
-    )
-    assert came.reduced() == ["a", "call:raise"]
-    assert came.inputs() == (1,)
-    assert came.asked is not None
-    assert came.asked.inductor == {"freezing": True}
-
-
 def test_run_uses_settings_of_captured_script(
     captured: Callable[..., Captured],
 ) -> None:
@@ -529,8 +514,8 @@ _WHAT = "settings as they were where it was called"
 def test_rendered_settings_disambiguate_equal_class_names() -> None:
     """Of two classes with one name each is itself; nothing reads a module."""
     mine, other = (
-        RestoredValue("a.passes", "Drop", "()"),
-        RestoredValue("b", "Drop.Inner"),
+        ImportedValue("a.passes", "Drop", "()"),
+        ImportedValue("b", "Drop.Inner"),
     )
     text = render_settings({"first": mine, "second": other, "third": mine})
     assert text.splitlines() == [
@@ -936,7 +921,7 @@ def test_capture_works_in_folder_of_session_killed_at_start(
 ) -> None:
     place = tmp_path / "out" / "capture"
     place.mkdir(parents=True)
-    write_counts(place)
+    (place / "started").touch()
     assert captured("run('call:raise')").reduced() == ["call:raise"]
 
 
@@ -1002,7 +987,6 @@ def run_plain_and_watched(
 ) -> list[subprocess.CompletedProcess[str]]:
     place = folder / "capture"
     place.mkdir(exist_ok=True)
-    write_counts(place)
     command = [sys.executable, *words]
     usual = dict(os.environ)
     return [
@@ -1048,18 +1032,6 @@ def test_watched_script_shows_same_warnings(
     assert without.returncode == within.returncode == 0
     assert without.stderr.count("FutureWarning: old") == 1
     assert within.stderr == without.stderr
-
-
-@pytest.mark.parametrize("where", ["", "t = threading.Thread(target=run); t.start()"])
-def test_watched_script_shows_same_tracebacks(
-    captured: Callable[..., Captured], tmp_path: Path, where: str
-) -> None:
-    script = "import threading\ndef run():\n    torch.export.export('raise', ())\n"
-    text = f"import torch\n{script}{where or 'run()'}"
-    (tmp_path / "raises.py").write_text(text)
-    without, within = run_plain_and_watched(tmp_path, "raises.py")
-    assert "ValueError: not exportable" in within.stderr
-    assert without.stderr == within.stderr
 
 
 def test_sitecustomize_of_the_user_is_run(

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import math
 import operator
-from pathlib import Path
 from types import SimpleNamespace as Has
 
 import pytest
 
-from shrinkfx.intake.capture.records import write_counts
 from shrinkfx.intake.found import (
     is_setting,
     is_user_variable,
     is_variable,
     names_programs,
 )
-from shrinkfx.program.skeleton import PYTORCH_NAMESPACES
-from shrinkfx.worker.intake.watching import programs
+from shrinkfx.worker.intake.watching.programs import is_operator
 
 
 @pytest.mark.parametrize(
@@ -102,22 +99,7 @@ def test_output_path_is_no_setting_of_a_run() -> None:
     ],
 )
 def test_size_arithmetic_is_not_counted_as_operator(
-    tmp_path: Path, op: str, target: object, value: object, is_one: bool
+    op: str, target: object, value: object, is_one: bool
 ) -> None:
-    write_counts(tmp_path)
     node = Has(op=op, target=target, meta={"val": value})
-    assert programs.read_counts(str(tmp_path)).is_operator(node) is is_one
-
-
-def test_counts_are_read_with_namespaces_and_environment(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write_counts(tmp_path)
-    told = programs.read_counts(str(tmp_path))
-    assert told.namespaces == PYTORCH_NAMESPACES
-    monkeypatch.setenv("TORCH_SOMETHING", "1")
-    monkeypatch.setenv("TORCH_TOKEN", "abc")
-    monkeypatch.setenv("CXX", "clang++")
-    found = told.environment()
-    assert (found["TORCH_SOMETHING"], found["CXX"]) == ("1", "clang++")
-    assert not {"TORCH_TOKEN", "PATH"} & found.keys()
+    assert is_operator(node) is is_one

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from shrinkfx.intake.capture.records import CapturedProgram, Origin
-from shrinkfx.intake.capture.script_capture import choose_captured_preloads
+from shrinkfx.intake.preload_choice import choose_preloads
+from shrinkfx.protocol.captured import CapturedProgram, Origin
 
 SCRIPT = """\
 import sys
@@ -34,18 +34,8 @@ def test_cpp_extension_call_of_script_is_copied_to_preload(
     folder.mkdir()
     file.write_text(SCRIPT % call)
     origin = Origin("__main__", str(file), "", True, "operators in C++", called=False)
-    program = CapturedProgram(
-        number=1,
-        file=None,
-        unsaved="",
-        where="serve.py:1",
-        operators=1,
-        inductor={},
-        others={},
-        environment={},
-        origins=(origin,),
-    )
-    (name,) = choose_captured_preloads(program, folder, tmp_path).names
+    program = CapturedProgram(origins=(origin,))
+    (name,) = choose_preloads(program, folder, tmp_path).names
     text = Path(name).read_text()
     assert call in text
     assert "SOURCE = " in text

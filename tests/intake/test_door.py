@@ -20,7 +20,6 @@ from shrinkfx.errors import (
     NotCuttable,
     NotReproducible,
     UsageError,
-    WorkerError,
 )
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.intake import resolve_input
@@ -30,7 +29,6 @@ from shrinkfx.intake.resolve_input import (
     find_changed_settings,
     locate,
     resolve_program,
-    with_torch_compile,
 )
 from shrinkfx.options.options import Options, Sweeping
 from shrinkfx.protocol.answers import (
@@ -40,9 +38,8 @@ from shrinkfx.protocol.answers import (
     Exported,
     Raised,
     Settings,
-    Unresolved,
 )
-from shrinkfx.protocol.requests import ExportRunnable, ReadSettings, RunRunnable, Task
+from shrinkfx.protocol.requests import ExportRunnable, ReadSettings, Task
 from shrinkfx.run.sweep import SweepFinding, Swept
 from shrinkfx.sweep.examples import SweepFailure
 from shrinkfx.system.folder_lock import is_folder_locked
@@ -265,84 +262,6 @@ def test_folder_in_use_by_another_run_is_left_unchanged(
         assert theirs.read_text() == "theirs"
     assert not (out / ".lock").exists()
     assert fake_worker.said == []
-
-
-# --- a graph that AOTInductor compiles and runs well
-
-PASSED = NotReproducible("any", 9, ["passes"], "what may differ:")
-
-
-def take_graph(graph: Path, fake_worker: FakeWorker) -> Options:
-    asked = Options(graph, out=graph.parent / "out", run_code=True)
-    return take(asked, fake_worker.said.append)
-
-
-def test_message_reports_failure_under_torch_compile_only(
-    graph: Path, fake_worker: FakeWorker
-) -> None:
-    options = take_graph(graph, fake_worker)
-    fake_worker.answer = Raised("InductorError", "boom")
-    error = with_torch_compile(PASSED, options)
-    assert "the program does not fail under AOTInductor" in str(error)
-    assert "as torch.compile runs it, it fails: InductorError: boom\n" in str(error)
-    assert str(error).endswith("what may differ:")
-    assert (error.exit_code, error.runs) == (3, 9)
-    code = options.model.resolve().with_name("fx_graph_runnable.py")
-    assert fake_worker.asked[-1] == RunRunnable(str(code), "")
-
-
-def test_message_reports_no_failure_under_torch_compile(
-    graph: Path, fake_worker: FakeWorker
-) -> None:
-    options = take_graph(graph, fake_worker)
-    fake_worker.answer = Done()
-    error = with_torch_compile(replaced(PASSED, "crash"), options)
-    assert "the program does not fail with 'crash' under AOTInductor" in str(error)
-    assert "it does not fail either\n" in str(error)
-
-
-@pytest.mark.parametrize(
-    ("raised", "says"),
-    [
-        (None, "the outcome is unknown: no GPU"),
-        (WorkerError("it died"), "the outcome is unknown: it died"),
-    ],
-)
-def test_message_reports_unknown_outcome_under_torch_compile(
-    graph: Path,
-    fake_worker: FakeWorker,
-    monkeypatch: pytest.MonkeyPatch,
-    raised: Exception | None,
-    says: str,
-) -> None:
-    options = take_graph(graph, fake_worker)
-    fake_worker.answer = Unresolved("no GPU")
-
-    def dies(*_: object, **__: object) -> object:
-        assert raised
-        raise raised
-
-    if raised:
-        monkeypatch.setattr(resolve_input, "bare_worker", dies)
-    assert says in str(with_torch_compile(PASSED, options))
-
-
-def replaced(error: NotReproducible, wanted: str) -> NotReproducible:
-    return NotReproducible(wanted, error.runs, error.seen, error.advice)
-
-
-def test_torch_compile_is_run_only_for_runnable_graphs(
-    graph: Path, dump: Path, fake_worker: FakeWorker
-) -> None:
-    options = take_graph(graph, fake_worker)
-    known = len(fake_worker.asked)
-    assert with_torch_compile(NotCuttable("any", "known", []), options).runs == 0
-    without = replace(options, run_code=False)
-    assert with_torch_compile(PASSED, without) is PASSED
-    elsewhere = replace(options, model=dump / "checkpoints" / "e.pt2")
-    (dump / "checkpoints" / "fx_graph_runnable.py").write_text(RUNNABLE)
-    assert with_torch_compile(PASSED, elsewhere) is PASSED
-    assert len(fake_worker.asked) == known
 
 
 def test_missing_inputs_file_is_reported_before_folder_is_created(

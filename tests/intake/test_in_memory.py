@@ -20,10 +20,10 @@ import shrinkfx
 from shrinkfx.api import reducing
 from shrinkfx.errors import LoadError, StorageError, UsageError
 from shrinkfx.events import NoteAdded
-from shrinkfx.intake import in_memory
 from shrinkfx.intake.in_memory import ObjectInput, save_object
-from shrinkfx.intake.in_session import Source, copy_session
+from shrinkfx.intake.preload_choice import choose_session_preloads
 from shrinkfx.options.options import Options
+from shrinkfx.protocol.captured import CapturedProgram, Origin
 from shrinkfx.worker.intake.objects import find_registrations
 
 OPERATORS = """
@@ -306,9 +306,7 @@ def test_operator_registered_with_library_api_is_found(imported: str) -> None:
     torch.library.register_fake(f"{name}::twice", torch.empty_like, lib=library)
     program = torch.export.export(Custom(name).eval(), (X,))
     (found,) = find_registrations(program)
-    assert found.operator == f"{name}::twice"
-    assert found.module == __name__
-    assert in_memory._of_python(found) == __name__
+    assert (found.why, found.module) == (f"{name}::twice", __name__)
 
 
 # --- what the session has put into Inductor
@@ -388,23 +386,25 @@ def test_module_of_active_pass_is_preloaded_and_lambda_is_reported(
 
 
 @pytest.mark.parametrize(
-    ("source", "preload", "modules", "lost"),
+    ("module", "preload", "names", "lost"),
     [
-        (Source("__main__", "", "torch._inductor.x.lowerings"), [], 0, True),
-        (Source("ops", "/a/ops.py", "torch._inductor.x.lowerings"), [], 1, False),
-        (Source("ops", "/a/ops.py", "torch._inductor.x.t"), ["/a/ops.py"], 0, False),
-        (Source("ops", "/a/ops.py", "torch._inductor.x.t"), ["/a/b.py"], 0, True),
+        ("__main__", [], (), True),
+        ("ops", [], ("{}/ops.py",), False),
+        ("ops", ["{}/ops.py"], (), False),
+        ("ops", ["{}/b.py"], (), True),
     ],
 )
 def test_session_code_is_preloaded_or_reported_as_not_copied(
-    source: Source, preload: list[str], modules: int, lost: bool
+    tmp_path: Path, module: str, preload: list[str], names: tuple[str, ...], lost: bool
 ) -> None:
-    found = copy_session([source], {}, preload)
-    assert len(found.modules) == modules
-    assert (
-        any(
-            source.why in s and "cannot be copied to other processes" in s
-            for s in found.notes
-        )
-        == lost
-    )
+    file = "" if module == "__main__" else str(tmp_path / "ops.py")
+    place = "torch._inductor.x.lowerings"
+    origin = Origin(module, file, "", is_local=bool(file), why=place)
+    preload = [each.format(tmp_path) for each in preload]
+    program = CapturedProgram(origins=(origin,))
+    found = choose_session_preloads(program, tmp_path, Path("/"), preload)
+    assert found.names == tuple(each.format(tmp_path) for each in names)
+    said = [
+        f"cannot be copied to other processes: {place}: " in s for s in found.lacking
+    ]
+    assert said == [True] * lost

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 import pytest
 
-from shrinkfx.intake.capture.records import BEGUN, Step
 from shrinkfx.intake.capture.running import ASLEEP_S, BUSY_CALL_S, HangDetector
+from shrinkfx.protocol.captured import Step
 from shrinkfx.system.processes import Sample
 
 
 def step(what: str = "call", at: int = 1) -> Step:
-    return Step(what, 1, BEGUN, pid=7, at=at, count=1, where="serve.py:1")
+    return Step(what, 1, pid=7, at=at, count=1, where="serve.py:1")
 
 
 @dataclass

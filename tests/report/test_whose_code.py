@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from shrinkfx.intake.modules import RestoredValue, render_settings_module
+from shrinkfx.intake.preload_choice import SETTINGS, render_settings
 from shrinkfx.preloads.custom_code_sources import (
     describe_copy,
     find_custom_code,
@@ -16,6 +16,7 @@ from shrinkfx.preloads.custom_code_sources import (
 )
 from shrinkfx.preloads.preload_bundle import Unit
 from shrinkfx.preloads.statements import statements_of, text_of
+from shrinkfx.protocol.captured import ImportedValue
 
 PLACE = "torch._inductor.config post_grad_custom_post_pass"
 PASS = "import config\nconfig.post_grad_custom_post_pass = print\n"
@@ -70,10 +71,12 @@ def test_file_written_by_shrinkfx_is_not_named_as_source(
 ) -> None:
     """What it sets is named by where that is defined, if that is what acts."""
     drop, scale = (
-        RestoredValue("my.drop", "Drop", "()"),
-        RestoredValue("my.b", "B", "()", state),
+        ImportedValue("my.drop", "Drop", "()"),
+        ImportedValue("my.b", "B", "()", state),
     )
-    text = render_settings_module({"first": drop, "second": scale})
+    text = mark_as_generated(
+        render_settings({"first": drop, "second": scale}), SETTINGS
+    )
     found = find_custom_code({PLACE}, acting(tmp_path, {"preload_settings.py": text}))
     assert found.sources == ("my.b",)
     assert found.only_defined

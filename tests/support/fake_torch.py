@@ -101,8 +101,12 @@ class _Config(type(sys)):
     def get_config_copy(self):
         return {k: v for k, v in vars(self).items() if not k.startswith("_")}
 
+    def _is_default(self, name):
+        return vars(self)[name] is self._defaults.get(name)
+
 max_autotune, freezing = False, False
 custom_pass = None
+_defaults = {"max_autotune": False, "freezing": False, "custom_pass": None}
 del sys.modules[__name__].__dict__["sys"]
 import sys as _sys
 _sys.modules[__name__].__class__ = _Config
@@ -132,23 +136,6 @@ def load_package(path):
         words = json.load(file)
     do(words, "load")
     return AOTICompiledModel(words)
-""",
-    "torch/_export/__init__.py": """
-import json
-from torch.export.pt2_archive._package import do
-
-def aot_compile(module, args, kwargs=None, *, dynamic_shapes=None, options=None):
-    with open(f"{options['aot_inductor.output_path']}.so", "w") as file:
-        json.dump(module.split(), file)
-    return file.name
-
-def aot_load(so_path, device):
-    with open(so_path) as file:
-        words = json.load(file)
-    def optimized(*args):
-        do(words, "call")
-        return args
-    return optimized
 """,
 }
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import torch
 from torch import Tensor, nn
 
-from shrinkfx.intake.capture.records import write_counts
 from shrinkfx.worker.graph.describe import count_operators
 from shrinkfx.worker.intake.watching import programs
 
@@ -22,11 +19,10 @@ class Sizes(nn.Module):
         return first
 
 
-def test_script_counts_the_same_operators_as_the_search(tmp_path: Path) -> None:
-    write_counts(tmp_path)
+def test_script_counts_the_same_operators_as_the_search() -> None:
     sizes = ({0: torch.export.Dim.DYNAMIC},)
     exported = torch.export.export(Sizes(), (torch.randn(6, 4),), dynamic_shapes=sizes)
     nodes = [n for n in exported.graph.nodes if n.op == "call_function"]
-    found = programs.count_operators(exported, programs.read_counts(str(tmp_path)))
+    found = programs.count_operators(exported)
     assert found == count_operators(exported.graph_module)
     assert 0 < found < len(nodes)

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 from torch._dynamo.debug_utils import InputReader, InputWriter
 
-from shrinkfx.protocol.answers import Exported, Unresolved
-from shrinkfx.protocol.requests import ExportRunnable, RunRunnable
-from shrinkfx.worker.intake.runnable import Size, export_runnable, run_runnable
+from shrinkfx.protocol.answers import Exported
+from shrinkfx.protocol.requests import ExportRunnable
+from shrinkfx.worker.intake.runnable import Size, export_runnable
 from shrinkfx.worker.loading.devices import archive_on_cpu, device_type
 
 pytestmark = pytest.mark.filterwarnings("ignore:could not load")  # torch's own
@@ -151,37 +151,3 @@ def test_cuda_graph_is_saved_for_cuda_without_a_gpu(
     assert device_type(str(tmp_path / "program.pt2")) == "cuda"
     args, _ = program.example_inputs
     assert args[0].tolist() == [1, 1]
-    task = RunRunnable(str(tmp_path / "fx_graph_runnable.py"), "")
-    assert isinstance(run_runnable(task, lambda _: None, tmp_path), Unresolved)
-
-
-MAIN = """
-if __name__ == '__main__':
-    import sys
-    with open("told", "a") as file:
-        print(*sys.argv[1:], file=file)
-    if sys.argv[2] == "{at}": {how}
-"""
-
-
-def run_as_main(folder: Path, at: str, how: str, save_dir: str = "") -> list[str]:
-    code = folder / "fx_graph_runnable.py"
-    code.write_text(MAIN.format(at=at, how=how))
-    run_runnable(RunRunnable(str(code), save_dir), lambda _: None, folder)
-    return (folder / "told").read_text().splitlines()
-
-
-def test_runnable_is_run_by_its_own_main(tmp_path: Path) -> None:
-    told = run_as_main(tmp_path, "never", "pass")
-    assert told == ["run --no-accuracy --no-save-dir", "run --accuracy --no-save-dir"]
-    told = run_as_main(tmp_path, "never", "pass", "/saved")
-    assert told[2] == "run --no-accuracy --save-dir /saved"
-
-
-@pytest.mark.parametrize("at", ["--no-accuracy", "--accuracy"])
-@pytest.mark.parametrize("how", ["raise RuntimeError('boom')", "sys.exit('boom')"])
-def test_failure_of_the_main_of_a_runnable_is_raised(
-    tmp_path: Path, at: str, how: str
-) -> None:
-    with pytest.raises(RuntimeError, match="boom"):
-        run_as_main(tmp_path, at, how)

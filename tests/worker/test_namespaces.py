@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from shrinkfx.program.skeleton import PYTORCH_NAMESPACES
+from shrinkfx.program.pytorch_names import PYTORCH_NAMESPACES
 
 REGISTERED = """
 import torch, torch.distributed, torch.ao.quantization.fx._decomposed

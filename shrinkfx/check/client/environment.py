@@ -11,10 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import shrinkfx
+from shrinkfx.program.pytorch_names import TUNING
 from shrinkfx.protocol.requests import MARK
-
-TUNING = ("TORCH", "PYTORCH", "AOT", "TRITON", "OMP_", "MKL_", "GOMP_", "KMP_")
-"""Prefixes of the variables by which a shell changes PyTorch's behaviour."""
 
 _PLACES = ("PYTHONPATH", "PYTHONHOME", "PYTHONUSERBASE")
 

@@ -23,13 +23,8 @@ from typing import IO, Self
 import shrinkfx
 from shrinkfx.check.client.orphans import kill_marked, new_mark, tag_process
 from shrinkfx.errors import Flag, UsageError
-from shrinkfx.intake.capture.records import (
-    CALL,
-    ScriptEnd,
-    Step,
-    open_steps,
-    write_counts,
-)
+from shrinkfx.intake.capture.records import ScriptEnd, open_steps
+from shrinkfx.protocol.captured import CALL, Step
 from shrinkfx.protocol.requests import MARK
 from shrinkfx.system.own_time import OwnTime
 from shrinkfx.system.processes import (
@@ -88,7 +83,6 @@ class CapturedCommand:
     @contextlib.contextmanager
     def _started(self, mark: str) -> Iterator[subprocess.Popen[bytes]]:
         sys.stdout.flush()
-        write_counts(self.folder)
         try:
             child = subprocess.Popen(
                 self.command,

@@ -2,33 +2,34 @@
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import json
 import os
-import re
 import shutil
 import signal
-from collections.abc import Callable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from itertools import pairwise
 from pathlib import Path
 from typing import IO
 
-from shrinkfx.errors import Flag, LoadError, NothingToReduce, UsageError
-from shrinkfx.intake.capture.choosing import Choice, choose, render_program_table
-from shrinkfx.intake.capture.records import (
-    COUNTS,
-    STARTED,
-    Capture,
-    CapturedProgram,
-    Origin,
-    ScriptEnd,
-    Step,
-    open_steps,
+from shrinkfx.errors import (
+    REPORT_BUG,
+    SEE_DOCTOR,
+    Flag,
+    LoadError,
+    NothingToReduce,
+    UsageError,
 )
-from shrinkfx.intake.capture.running import CapturedCommand, HangDetector
+from shrinkfx.intake.capture.records import Capture, ScriptEnd, open_steps
+from shrinkfx.intake.capture.running import (
+    CapturedCommand,
+    HangDetector,
+    advise_own_python,
+    shorten_command,
+)
 from shrinkfx.intake.found import (
     DOES_NOT_FAIL,
     ResolvedProgram,
@@ -36,29 +37,18 @@ from shrinkfx.intake.found import (
     is_user_variable,
     is_variable,
 )
-from shrinkfx.intake.modules import (
-    FILE,
-    RestoredValue,
-    choose_preloads,
-    file_sets_attribute,
-    find_preload_files,
-    render_settings,
-    render_settings_module,
-    text_sets_attribute,
-    write_preload_module,
-)
-from shrinkfx.options.options import Options
-from shrinkfx.preloads.compiling_calls import COMPILES
-from shrinkfx.preloads.custom_code_sources import describe_copy, mark_as_generated
-from shrinkfx.preloads.preload_bundle import PreloadCut
-from shrinkfx.preloads.slicing import Slicer
-from shrinkfx.preloads.statements import (
-    REGISTRAR,
-    at_import,
-    last_name,
-    read_source,
-    statements_of,
-    text_of,
+from shrinkfx.intake.preload_choice import choose_preloads
+from shrinkfx.options.options import FailedStep, Options, ScriptFailure
+from shrinkfx.protocol.captured import (
+    BEGUN,
+    CALL,
+    COMPILE,
+    EXPORT,
+    LOAD,
+    SAVE,
+    STARTED,
+    CapturedProgram,
+    Step,
 )
 from shrinkfx.protocol.choices import InductorOptions
 from shrinkfx.system.atomic_files import write_json
@@ -154,7 +144,7 @@ def _empty(place: Path) -> Path:
         UsageError: the folder contains files that shrinkfx did not write.
     """
     existing = {path.name for path in place.iterdir()} if place.is_dir() else set()
-    if existing and not existing & {COUNTS, STARTED}:
+    if existing and not existing & {_WANTED, STARTED}:
         raise UsageError(
             f"{place} exists and is not a capture: choose another ",
             Flag("--out", stands="DIR"),
@@ -268,7 +258,7 @@ def resolve_captured_program(
     if unset:
         notes.append(f"the script unset {', '.join(unset)}: unset it here as well")
     inductor = {k: v for k, v in program.inductor.items() if is_setting(k)}
-    preloads = choose_captured_preloads(program, place, Path.cwd(), named)
+    preloads = choose_preloads(program, place, Path.cwd(), named)
     inputs, why = _inputs(choice.step)
     if why:
         notes.append(
@@ -336,184 +326,227 @@ def _clear(place: Path) -> None:
         shutil.rmtree(place, ignore_errors=True)
 
 
-_MAIN = "__main__"
+# Choose which of the captured programs to reduce, and describe all of them.
 
 
 @dataclass(frozen=True)
-class Preloads:
-    """Values for ``--preload``, in order, and sentences about them.
+class Choice:
+    """The program to reduce, and the step of it that failed.
 
     Attributes:
-        lacking: sentences about settings of Inductor that no preload sets.
+        step: None if no step is known to have failed.
+        reason: why the program was chosen, in a sentence.
+        hangs: whether the step did not end.
+        failure: the failure in the script; None if it is not known.
     """
 
-    names: tuple[str, ...]
-    notes: tuple[str, ...]
-    lacking: tuple[str, ...] = ()
+    program: CapturedProgram
+    step: Step | None
+    reason: str
+    hangs: bool = False
+    failure: ScriptFailure | None = None
 
 
-def choose_captured_preloads(
-    program: CapturedProgram, folder: Path, cwd: Path, named: Sequence[str] = ()
-) -> Preloads:
-    """Return the preloads of a captured program.
+def choose(capture: Capture, end: ScriptEnd, number: int | None) -> Choice:
+    """Choose the program that the user asks for, or the one that failed.
 
-    Args:
-        folder: a folder for generated preloads.
-        cwd: the folder in which the run's processes start.
-        named: the user's preloads.
+    Raises:
+        NothingToReduce: no program failed, or the failing program was not saved.
+        UsageError: there is no program with that number, or it was not saved.
     """
-    others = {k: v for k, v in program.others.items() if is_setting(k)}
-    named_files = find_preload_files(named, cwd)
-    others = _unset(others, named_files)
-    modules = {o.module: o.file for o in program.origins if _is_own_module(o)}
-    chosen = dict(zip(modules, choose_preloads([*modules.items()], cwd), strict=True))
-    names: dict[str, None] = {}
-    notes: list[str] = []
-    files: list[str] = []
-    for origin in program.origins:
-        remark = _called(origin) if origin.called else ""
-        if _is_own_module(origin):
-            name = chosen[origin.module].write_to(folder)
-            files.append(origin.file)
-            remark = remark or f"preloading {origin.module}: {origin.why}"
-        elif origin.module == _MAIN:
-            name, remark = _copy_definitions(origin, program, folder, remark, others)
-            files += [name] if name else []
-        else:
-            name = origin.library or origin.module
-        if name:
-            names[name] = None
-        if remark:
-            notes.append(remark)
-    others = _unset(others, files)
-    copied = {k: v for k, v in others.items() if v.is_imported}
-    if copied:
-        names[write_preload_module(folder, FILE, render_settings_module(copied))] = None
-        notes += [
-            f"a generated preload sets Inductor's {key}: {v.short_text}"
-            for key, v in copied.items()
-        ]
-    lacking = [_lacking(k, v) for k, v in others.items() if k not in copied]
-    return Preloads(tuple(names), tuple(dict.fromkeys(notes)), tuple(lacking))
+    failed = find_failed_step(capture, end)
+    if number is not None:
+        return _choose_by_number(capture, end, failed, number)
+    if failed is None:
+        raise NothingToReduce(_why_none(capture, end))
+    program = capture.by_number.get(failed.program)
+    if program is None or program.file is None:
+        raise NothingToReduce(_why_not(failed, program, end))
+    return _chosen(program, failed, end)
 
 
-def _unset(
-    settings: Mapping[str, RestoredValue], files: Sequence[str]
-) -> dict[str, RestoredValue]:
-    """Return the settings that none of the files sets at import time."""
-    return {
-        k: v
-        for k, v in settings.items()
-        if not any(file_sets_attribute(f, k) for f in files)
-    }
+def _choose_by_number(
+    capture: Capture, end: ScriptEnd, failed: Step | None, number: int
+) -> Choice:
+    program = capture.by_number.get(number)
+    if program is None:
+        known = ", ".join(map(str, capture.by_number)) or "none"
+        raise UsageError(
+            Flag("--program", number),
+            f": no such program; captured: program {known}\nto reduce another program "
+            f"without running the script again: shrinkfx {capture.folder} --program N",
+        )
+    if program.file is None:
+        flag = Flag("--program", number)
+        raise UsageError(flag, f": the program could not be saved: {program.unsaved}")
+    failures = [step for step in capture.steps_of(number) if step.has_failed]
+    if failed is not None and failed.program == number:
+        failures.append(failed)
+    if failures:
+        return _chosen(program, failures[-1], end)
+    calls = [step for step in capture.steps_of(number) if step.what == CALL]
+    reason = f"program {number}, as requested; no failure of it was seen in the script"
+    return Choice(program, calls[-1] if calls else None, reason)
 
 
-def _lacking(setting: str, value: RestoredValue) -> str:
-    why = value.why_not or f"{value.name} is created only in the script itself"
+_FAILED = {COMPILE: FailedStep.COMPILE, LOAD: FailedStep.LOAD, CALL: FailedStep.CALL}
+
+
+def _chosen(program: CapturedProgram, step: Step, end: ScriptEnd) -> Choice:
+    reason, hangs = describe_step_end(step, end), _hangs(step, end)
+    what = _FAILED.get(step.what) if step.has_failed else FailedStep.NOTHING
+    died = step.state == BEGUN and not hangs
+    failure = ScriptFailure(what, reason, died) if what else None
+    return Choice(program, step, reason, hangs, failure)
+
+
+def find_failed_step(capture: Capture, end: ScriptEnd) -> Step | None:
+    """Return the step that made the script fail, or None.
+
+    A process that died in a step takes precedence over an exception. An exception takes
+    precedence over a script that failed after all its steps succeeded, perhaps because
+    of a wrong value. A failed export counts only if it is the last step, because many
+    scripts try another way after it.
+    """
+    steps = [step for step in capture.steps if step.what != SAVE or step.state == BEGUN]
+    for pid in filter(None, (end.hung, end.died)):
+        open_ones = [s for s in steps if s.pid == pid and s.state == BEGUN]
+        if open_ones:
+            return open_ones[-1]
+    unfinished = [step for step in steps if step.state == BEGUN]
+    raised = [step for step in steps if step.has_failed and step.what != EXPORT]
+    if unfinished or raised:
+        return (unfinished or raised)[-1]
+    if end.code and steps and steps[-1].has_failed:
+        return steps[-1]
+    used = [step for step in steps if step.what in (CALL, COMPILE) and step.program]
+    return used[-1] if end.code and used else None
+
+
+def describe_step_end(step: Step, end: ScriptEnd) -> str:
+    """Describe in a sentence how a step ended."""
+    where = f" ({step.where})" if step.where else ""
+    if _hangs(step, end):
+        slow = (
+            "" if step.what == CALL else "; if it is only slow, use a longer --timeout"
+        )
+        return f"{step.name}{where} did not end in {end.hung_s:.0f} s{slow}"
+    if step.state == BEGUN:
+        return f"the process died in {step.name}{where}: {_how_ended(end)}"
+    if step.error:
+        error = step.error.partition("\n")[0]
+        caught = "" if end.code else "; the script continued"
+        return f"{step.name}{where} raised {error:.300}{caught}"
     return (
-        f"Inductor's {setting} is missing: {why}, so no other process has it; write a "
-        "module that sets it at import time, and --preload that module"
+        "all steps in PyTorch succeeded, and the script ended with exit code "
+        f"{end.code}: choosing the last step, {step.name}{where}"
     )
 
 
-def _is_own_module(origin: Origin) -> bool:
-    """Return whether a module is local; installed modules are imported by name."""
-    return origin.module != _MAIN and not origin.library and origin.is_local
+def _hangs(step: Step, end: ScriptEnd) -> bool:
+    return step.state == BEGUN and step.pid == end.hung
 
 
-def _called(origin: Origin) -> str:
-    return (
-        f"{origin.why}: a function in {origin.module} registers this, not the import "
-        "of the module: if it is missing, --preload a module that calls the function"
-    )
+def _how_ended(end: ScriptEnd) -> str:
+    if end.code < 0:
+        return f"the script was killed by {_signal(-end.code)}"
+    return f"the script ended with exit code {end.code}"
 
 
-def _copy_definitions(
-    origin: Origin,
-    program: CapturedProgram,
-    folder: Path,
-    called: str,
-    settings: Mapping[str, RestoredValue],
-) -> tuple[str, str]:
-    """Copy the definitions out of a script, because importing it would run all of it.
-
-    Args:
-        settings: settings of Inductor, some of which the script may define.
-    """
-    file = Path(origin.file)
-    if not file.is_file():  # <stdin>, or code passed with -c
-        return "", f"{origin.why}: {_NO_FILE}"
+def _signal(number: int) -> str:
     try:
-        defined = _settable(file, settings)
-        restored = render_settings(defined) if defined else ""
-        text = _defining(read_source(file), str(file), restored)
-    except (OSError, SyntaxError) as error:
-        advice = "move the definition into its own module, and --preload that module"
-        return "", f"{origin.why}: cannot read the script: {error}; {advice}"
-    if not text.strip():
-        return "", called
-    name = f"{re.sub(r'[^0-9A-Za-z_]', '_', file.stem)}_definitions"
-    text = mark_as_generated(text, describe_copy(file.name))
-    written = write_preload_module(folder, name, text)
-    where = f"defined in {file.name}; the definition was copied to {written}"
-    return written, called or f"{origin.why}: {where}"
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
-_NO_FILE = (
-    "the script is not a file, so its code cannot be read again: save it to a file, "
-    "and capture that: shrinkfx --capture -- python FILE.py"
-)
+def _why_not(step: Step, program: CapturedProgram | None, end: ScriptEnd) -> str:
+    """Explain why the program that failed cannot be reduced."""
+    ended = describe_step_end(step, end)
+    if step.what == EXPORT:
+        return f"{ended}\nno program was exported, so there is nothing to reduce"
+    if step.what == SAVE:
+        return f"{ended}\nshrinkfx failed to save the program: {REPORT_BUG}"
+    if program is None:
+        return (
+            f"{ended}\nthe program was compiled outside the watched processes: capture "
+            "the script that compiles it, or pass the .pt2 that it was compiled from"
+        )
+    return (
+        f"{ended}\nthe program cannot be saved: {program.unsaved}\nexport it in a form "
+        "that can be saved, and pass that .pt2"
+    )
 
 
-def _settable(
-    file: Path, settings: Mapping[str, RestoredValue]
-) -> dict[str, RestoredValue]:
-    """Return the settings whose values the script defines, but does not set itself."""
-    parts = [s for s in statements_of(read_source(file), str(file)) if not s.is_main]
-    bound, text = {name for each in parts for name in each.binds}, text_of(parts)
-    defined = {k: v for k, v in settings.items() if v.is_of_script and v.bound in bound}
-    return {k: v for k, v in defined.items() if not text_sets_attribute(text, k)}
+def _why_none(capture: Capture, end: ScriptEnd) -> str:
+    command = shorten_command(end.command)
+    if not capture.started:
+        return (
+            f"could not watch any Python process of this command: {command}\ncheck "
+            "whether it uses -I, -E or -S, a container, or another PYTHONPATH"
+        )
+    failed = _how_ended(end) if end.code else "the script did not fail"
+    importing = [python for what, python in capture.started if what == "importing"]
+    if importing and not capture.torch and end.code:
+        python = importing[0]
+        advice = f"try: {python} -c 'import torch.export'"
+        doctor = f"\n{SEE_DOCTOR}" if python == sys.executable else ""
+        return f"{command} could not import PyTorch; {failed}\n{advice}{doctor}"
+    if not capture.torch:
+        why = "it failed before the import" if end.code else "it contains no program"
+        advice = ""
+        if pythons := capture.pythons_without_torch:
+            why = f"its Python has no PyTorch ({', '.join(pythons)})"
+            advice = advise_own_python(end.command)
+        return f"{command} did not import PyTorch: {why}; {failed}{advice}"
+    if not capture.programs:
+        return (
+            f"{command} compiled nothing with AOTInductor; {failed}\nshrinkfx watches "
+            "torch.export.export, torch._inductor.aoti_compile_and_package and "
+            "aoti_load_package, and calls of loaded packages"
+        )
+    return (
+        f"{command} did not fail: there is nothing to reduce\ncaptured: "
+        f"{capture.folder}\nto reduce a captured program anyway, for example one with "
+        f"wrong values: shrinkfx {capture.folder} --program {min(capture.by_number)}"
+    )
 
 
-def _defining(text: str, name: str, restored: str) -> str:
-    """Slice a script to the code that registers operators or changes the compiler.
-
-    Statements for the script's own purposes are omitted, such as those that parse
-    arguments or run the model.
-
-    Args:
-        restored: statements to keep, with the definitions that they need.
-    """
-    length = text.count("\n") + 1
-    statements = statements_of(f"{text}\n{restored}", name)
-    others = (s for s in statements if s.lines[0] <= length and not _defines(s.node))
-    cut = PreloadCut(dropped=frozenset((name, *each.place) for each in others))
-    compiling = [(name, s.lines[0]) for s in statements if _compiles(s.node)]
-    slicer = Slicer({_MAIN: Path(name)}, {}, (), compiling, cut, lambda _: statements)
-    return slicer.slices()[_MAIN].definitions.text
+def render_program_table(capture: Capture, end: ScriptEnd, chosen: int) -> str:
+    """Return a table of the programs: where they were compiled, and their failures."""
+    rows = [("program", "operators", "compiled at", "calls", "")]
+    for program in capture.programs:
+        steps = capture.steps_of(program.number)
+        calls = _calls(steps)
+        remarks = "; ".join(_remarks(program, steps, end))
+        mark = "*" if program.number == chosen else ""
+        number = f"{program.number}{mark}"
+        operators = str(program.operators)
+        rows.append((number, operators, program.where, str(calls), remarks))
+    widths = [*(max(len(row[i]) for row in rows) for i in range(4)), 0]
+    return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
 
 
-def _compiles(node: ast.stmt) -> bool:
-    """Return whether a statement compiles C++, with or without using the result."""
-    value = getattr(node, "value", None)
-    return isinstance(node, (ast.Expr, ast.Assign)) and last_name(value) == COMPILES
+def _calls(steps: list[Step]) -> int:
+    counts: dict[int, int] = {}
+    for step in steps:
+        if step.what == CALL:
+            counts[step.pid] = max(step.count, counts.get(step.pid, 0))
+    return sum(counts.values())
 
 
-def _defines(node: ast.stmt) -> bool:
-    """Return whether a statement is a definition, a patch or a registration."""
-    if isinstance(node, (ast.FunctionDef, ast.ClassDef)) or _compiles(node):
-        return True
-    places = (ast.Attribute, ast.Subscript)
-    if any(isinstance(target, places) for target in getattr(node, "targets", ())):
-        return isinstance(node, ast.Assign)
-    return any(map(_registers, at_import(node)))
-
-
-def _registers(node: ast.stmt) -> bool:
-    called = [*getattr(node, "decorator_list", ())]
-    if isinstance(node, (ast.Expr, ast.Assign)):
-        called.append(node.value)
-    return any(REGISTRAR.fullmatch(last_name(each)) for each in called)
+def _remarks(
+    program: CapturedProgram, steps: list[Step], end: ScriptEnd
+) -> Iterator[str]:
+    if program.file is None:
+        yield f"not saved: {program.unsaved}"
+    for step in steps:
+        if _hangs(step, end):
+            yield f"{step.what}: did not end"
+        elif step.state == BEGUN:
+            yield f"{step.what}: the process died"
+        elif step.has_failed:
+            yield f"{step.what}: {step.error.partition(chr(10))[0]:.80}"
 
 
 # Find captures whose programs have not been reduced.

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from shrinkfx.preloads.preload_bundle import PreloadBundle
 from shrinkfx.program.display_text import cut_text
 from shrinkfx.program.listing.tensor_specs import is_power
-from shrinkfx.program.skeleton import PYTORCH_NAMESPACES
+from shrinkfx.program.pytorch_names import PYTORCH_NAMESPACES
 from shrinkfx.report.anonymous import GENERIC, PLACEHOLDER_NAME, strip_paths
 from shrinkfx.report.record import ModelRemains
 

@@ -13,9 +13,8 @@ from torch import fx
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 
+from shrinkfx.program.pytorch_names import ARITHMETIC, SIZE_FUNCTIONS
 from shrinkfx.program.skeleton import (
-    ARITHMETIC,
-    SIZE_FUNCTIONS,
     FreeSize,
     Node,
     Role,

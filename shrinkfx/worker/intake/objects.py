@@ -9,25 +9,27 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import torch
-from torch import fx, nn
+from torch import nn
 from torch.export import ExportedProgram
 
 from shrinkfx.errors import LoadError, StorageError, UsageError
-from shrinkfx.program.skeleton import PYTORCH_NAMESPACES
+from shrinkfx.protocol.captured import MAIN, CapturedProgram, Origin
 from shrinkfx.worker.printing.module import save_as_source
-from shrinkfx.worker.private_api import graph_api, operator_api
+from shrinkfx.worker.private_api import operator_api
 
-from .watching.by_import import ImportDescription, describe_import
-from .watching.origins import Origin, find_origins_in_inductor
-from .watching.programs import Settings, is_plain, is_same
+from .watching.origins import (
+    find_custom_operators,
+    find_libraries,
+    find_origins_in_inductor,
+    is_local,
+)
+from .watching.programs import count_operators, read_changed_settings, split_settings
 
 
 def name_program(program: object) -> str:
@@ -157,53 +159,60 @@ def remarks(program: object, exported: ExportedProgram) -> Iterator[str]:
         )
 
 
-# Find where the custom operators of a program were registered in this process.
+# Describe what another process needs to run and compile a program as this one does.
 
 
-@dataclass(frozen=True)
-class Registration:
-    """The place where an operator was registered.
+def describe_session(
+    program: ExportedProgram, registered: Sequence[Origin]
+) -> CapturedProgram:
+    """Describe the settings of Inductor, and the modules that a program needs.
 
-    Attributes:
-        operator: its name, ``mylib::mix``.
-        module: the module's name in this process, ``__main__`` for code that was typed
-            interactively; '' if unknown.
-        file: the file of that module, or the file that registered the operator; '' if
-            unknown.
+    Args:
+        registered: where its custom operators were registered.
     """
-
-    operator: str
-    module: str = ""
-    file: str = ""
-
-
-def find_registrations(program: ExportedProgram) -> list[Registration]:
-    """Return where each operator that is not PyTorch's own was registered."""
-    names = {
-        node.target._schema.name
-        for module in program.graph_module.modules()
-        if isinstance(module, fx.GraphModule)
-        for node in module.graph.nodes
-        if isinstance(node.target, graph_api.OpOverload)
-        and node.target.namespace not in PYTORCH_NAMESPACES
-    }
-    return [_registration(name) for name in sorted(names)]
+    settings = read_changed_settings()
+    inductor, others = split_settings(settings)
+    in_inductor = find_origins_in_inductor(settings[name] for name in others)
+    return CapturedProgram(
+        inductor=inductor,
+        others=others,
+        operators=count_operators(program),
+        origins=(*registered, *in_inductor),
+    )
 
 
-def libraries() -> list[str]:
-    """List the libraries that were loaded with ``torch.ops.load_library``."""
-    return sorted(str(path) for path in torch.ops.loaded_libraries)
+def find_registrations(program: ExportedProgram) -> list[Origin]:
+    """Return where the operators that are not PyTorch's own were registered.
+
+    The reason of each origin is a list of operators. An origin without a module, file
+    and library stands for operators of which this is not known.
+    """
+    names: dict[tuple[str, str], list[str]] = {}
+    for name in sorted(find_custom_operators(program)):
+        names.setdefault(_find_module(name), []).append(name)
+    native = names.pop(("", ""), [])
+    origins = [
+        Origin(module, file, "", not file or is_local(file), ", ".join(those))
+        for (module, file), those in names.items()
+    ]
+    libraries = [*find_libraries(native)]
+    if native and not libraries:
+        origins.append(Origin("", "", "", is_local=False, why=", ".join(native)))
+    return origins + libraries
 
 
-def _registration(name: str) -> Registration:
-    for module, file in _iter_places(name):
+def _find_module(operator: str) -> tuple[str, str]:
+    """Return the module and the Python file that registered an operator, or ''.
+
+    The module is ``__main__`` for code that was typed interactively.
+    """
+    for module, file in _iter_places(operator):
         if module and not file:
             file = getattr(sys.modules.get(module), "__file__", None) or ""
-        if file and not module:
-            module = _module_of(file)
-        if module or file:
-            return Registration(name, module, file)
-    return Registration(name)
+        module = module or _module_of(file)
+        if module or file.endswith(".py"):
+            return module, file
+    return "", ""
 
 
 def _iter_places(name: str) -> Iterator[tuple[str, str]]:
@@ -213,31 +222,18 @@ def _iter_places(name: str) -> Iterator[tuple[str, str]]:
     """
     if operator_api.FEATURE.missing:
         return
-    with_decorator = _of_decorator(name)
-    if with_decorator:
-        yield with_decorator, ""
-    dump = operator_api.dispatch_dump(name)
-    files = re.findall(r"registered at (.+?):\d+", dump)
-    for file in [_of_fake(name), *files]:
-        if file and not _is_torchs(file):
-            yield "", file
-
-
-def _of_decorator(name: str) -> str:
-    """Return the module of the function that ``torch.library.custom_op`` decorated."""
+    # The function that torch.library.custom_op decorated.
     definition = operator_api.custom_ops.OPDEFS.get(name)
-    return str(getattr(getattr(definition, "_init_fn", None), "__module__", "") or "")
-
-
-def _of_fake(name: str) -> str:
-    """Return the file in which the fake kernel of an operator was registered."""
+    function = getattr(definition, "_init_fn", None)
+    if module := getattr(function, "__module__", None):
+        yield str(module), ""
     entry = operator_api.simple_registry.singleton.find(name)
     kernel = getattr(getattr(entry, "fake_impl", None), "kernel", None)
-    return str(getattr(kernel, "source", "")).rpartition(":")[0]
-
-
-def _is_torchs(file: str) -> bool:
-    return Path(torch.__file__).parent in Path(file).parents
+    fake = str(getattr(kernel, "source", "")).rpartition(":")[0]
+    dump = operator_api.dispatch_dump(name)
+    for file in [fake, *re.findall(r"registered at (.+?):\d+", dump)]:
+        if file and Path(torch.__file__).parent not in Path(file).parents:
+            yield "", file
 
 
 def _module_of(file: str) -> str:
@@ -248,47 +244,4 @@ def _module_of(file: str) -> str:
         if source and name != "__mp_main__" and os.path.realpath(source) == real:
             return name
     interactive = file.startswith("<") or "ipykernel" in file
-    return "__main__" if interactive else ""
-
-
-# The state of Inductor in this process that a new process would not have.
-
-
-@dataclass(frozen=True)
-class InductorState:
-    """Settings and code that were put into Inductor since its import.
-
-    Attributes:
-        settings: simple values that differ from the default, by setting name.
-        others: the changed settings that are not simple values, and how an import makes
-            each value.
-        origins: modules whose code is in Inductor's tables or in ``others``.
-    """
-
-    settings: Settings = field(default_factory=dict)
-    others: Mapping[str, ImportDescription] = field(default_factory=dict)
-    origins: tuple[Origin, ...] = ()
-
-
-def read_inductor_state() -> InductorState:
-    """Read the current state of Inductor; return an empty one if it is not imported."""
-    config = sys.modules.get("torch._inductor.config")
-    if config is None or not hasattr(config, "_is_default"):
-        return InductorState()
-    config_now = config.get_config_copy()
-    changed = {k: v for k, v in config_now.items() if _is_other(config, k, v)}
-    plain = {k: v for k, v in changed.items() if is_plain(v)}
-    others = {k: v for k, v in changed.items() if k not in plain}
-    made = {k: describe_import(v) for k, v in others.items()}
-    return InductorState(plain, made, tuple(find_origins_in_inductor(others.values())))
-
-
-def _is_other(config: ModuleType, name: str, value: object) -> bool:
-    """Return whether a setting differs from its default.
-
-    A setting that was changed and set back to the default counts as unchanged.
-    """
-    if config._is_default(name):
-        return False
-    entry = getattr(config, "_config", {}).get(name)
-    return entry is None or not is_same(value, entry.default)
+    return MAIN if interactive else ""

@@ -1,6 +1,6 @@
-"""Export or run a graph that torch.compile dumped as Python code.
+"""Export a graph that torch.compile dumped as Python code.
 
-Both functions execute that code, so the caller must have the user's consent. The file
+This executes that code, so the caller must have the user's consent. The file
 defines ``mod``, and ``load_args(reader)``, which describes the arguments and their
 symbolic sizes:
 
@@ -16,7 +16,6 @@ from __future__ import annotations
 import operator
 import os
 import re
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,8 +24,8 @@ import torch
 from torch.export import Dim, ExportedProgram
 
 from shrinkfx.failure.signature import Stage
-from shrinkfx.protocol.answers import Done, Exported, Unresolved
-from shrinkfx.protocol.requests import ExportRunnable, RunRunnable
+from shrinkfx.protocol.answers import Exported
+from shrinkfx.protocol.requests import ExportRunnable
 from shrinkfx.worker.forkserver.supervise import Note
 from shrinkfx.worker.loading.devices import read_cuda_storages_on, save_for_cuda
 from shrinkfx.worker.private_api import dump_api
@@ -62,23 +61,6 @@ def export_runnable(task: ExportRunnable, note: Note, folder: Path) -> Exported:
         fixed=tuple(sorted(module.fixed)),
         left_out=len(module.dropped),
     )
-
-
-def run_runnable(task: RunRunnable, note: Note, folder: Path) -> Done | Unresolved:
-    """Run the file as ``__main__``: compiled, then compared with eager.
-
-    Exceptions of the file propagate.
-    """
-    note(Stage.RUN)
-    os.chdir(folder)
-    text = Path(task.path).read_text(encoding="utf-8")
-    if _needs_gpu(text):
-        return Unresolved("it needs CUDA, and this machine has no CUDA device")
-    where = ["--save-dir", task.save_dir] if task.save_dir else ["--no-save-dir"]
-    for accuracy in ("--no-accuracy", "--accuracy"):
-        sys.argv = [task.path, "run", accuracy, *where]
-        _run(text, task.path, "__main__")
-    return Done()
 
 
 def _needs_gpu(text: str) -> bool:

@@ -13,7 +13,10 @@ from importlib import import_module
 from types import ModuleType
 
 NAME = "_shrinkfx_watching"
-"""The name of the package ``watching`` in the script's interpreter."""
+"""The name of the package ``shrinkfx`` in the script's interpreter.
+
+Another name leaves ``import shrinkfx`` of the script as it is.
+"""
 
 
 def _watch() -> None:
@@ -22,9 +25,9 @@ def _watch() -> None:
     if not folder or not os.path.isdir(folder):
         return
     package = ModuleType(NAME)
-    package.__path__ = [os.path.join(os.path.dirname(_HERE), "watching")]
+    package.__path__ = [_ROOT]
     sys.modules[NAME] = package
-    import_module(f"{NAME}.after_import").BeforeTorch(folder).install()
+    import_module(f"{NAME}.{_WATCHING}.after_import").BeforeTorch(folder).install()
 
 
 def _run_the_next() -> None:
@@ -40,6 +43,8 @@ def _run_the_next() -> None:
 
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
+_ROOT = os.path.dirname(os.path.dirname(os.path.dirname(_HERE)))
+_WATCHING = "worker.intake.watching"
 
 if _HERE in os.environ.get("PYTHONPATH", "").split(os.pathsep):  # shrinkfx set it
     try:

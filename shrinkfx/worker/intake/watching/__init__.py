@@ -2,5 +2,6 @@
 
 Each step is written to disk before it begins. The package is loaded by path, under
 another name, into the interpreter that runs the script. That interpreter may not have
-shrinkfx, so the modules here import nothing of shrinkfx outside this folder.
+shrinkfx, so the modules here import only the standard library and, by relative names,
+modules of shrinkfx that do the same.
 """

@@ -76,21 +76,12 @@ class AfterImport:
             return None
         self._finding.add(name)
         try:
-            spec = self._found_by_others(name, path, target)
+            spec = find_spec(name)
         finally:
             self._finding.discard(name)
         if spec is not None and spec.loader is not None:
             _patch_loader(spec, change)
         return spec
-
-    def _found_by_others(
-        self, name: str, path: Sequence[str] | None, target: ModuleType | None
-    ) -> ModuleSpec | None:
-        for finder in [each for each in sys.meta_path if each is not self]:
-            spec = finder.find_spec(name, path, target)
-            if spec is not None:
-                return spec
-        return None
 
 
 def _patch_loader(spec: ModuleSpec, change: Change) -> None:

@@ -11,42 +11,19 @@ import ast
 import inspect
 import os
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+from ....protocol.captured import MAIN, ImportedValue
 
 
-@dataclass(frozen=True)
-class ImportDescription:
-    """A Python expression for a value, once its module is imported.
-
-    Attributes:
-        module: the name by which it was imported; ``__main__`` is the script itself.
-        name: of the function, the class or the object, within the module.
-        call: the suffix that makes an object of the class, ``()`` or ``.__new__``; ''
-            if ``name`` is the value itself.
-        state: attributes to set afterwards, each as a Python literal.
-        why_not: why no import makes the value, in a few words; the other fields are
-            empty then.
-    """
-
-    module: str = ""
-    name: str = ""
-    call: str = ""
-    state: Mapping[str, str] = field(default_factory=dict)
-    why_not: str = ""
-
-
-def describe_import(value: object) -> ImportDescription:
+def describe_import(value: object) -> ImportedValue:
     """Describe how an import recreates a value."""
     try:
         return _by_name(value) or _as_object(value)
     except Exception as error:  # noqa: BLE001 - classes of a user's own may do anything
-        return ImportDescription(
-            why_not=f"it cannot be inspected: {type(error).__name__}"
-        )
+        return ImportedValue(why_not=f"it cannot be inspected: {type(error).__name__}")
 
 
-def _by_name(value: object) -> ImportDescription | None:
+def _by_name(value: object) -> ImportedValue | None:
     module = getattr(value, "__module__", None)
     name = getattr(value, "__qualname__", None)
     if not isinstance(module, str) or not isinstance(name, str):
@@ -54,46 +31,46 @@ def _by_name(value: object) -> ImportDescription | None:
     target: object = sys.modules.get(module)
     for part in name.split("."):
         target = getattr(target, part, None)
-    return ImportDescription(module, name) if target is value else None
+    return ImportedValue(module, name) if target is value else None
 
 
-def _as_object(value: object) -> ImportDescription:
+def _as_object(value: object) -> ImportedValue:
     """Describe an object by its class and state, in the way that unpickling does."""
     described = _bound_in_its_module(value)
     if described is not None:
         return described
     name = getattr(value, "__qualname__", "")
     if inspect.ismethod(value):
-        return ImportDescription(why_not=f"it is {name} of an object")
+        return ImportedValue(why_not=f"it is {name} of an object")
     if name:
         what = "a lambda" if name.endswith("<lambda>") else name
-        return ImportDescription(why_not=f"it is {what}, which no module has by a name")
+        return ImportedValue(why_not=f"it is {what}, which no module has by a name")
     kind = type(value)
     noun = f"it is an object of {kind.__qualname__}"
     if _by_name(kind) is None:
-        return ImportDescription(why_not=f"{noun}, a class made in a function")
+        return ImportedValue(why_not=f"{noun}, a class made in a function")
     made_by = object.__reduce_ex__(value, 2)
     factory, arguments, state = (*made_by, None)[:3]
     is_plain = getattr(factory, "__name__", "") == "__newobj__" and arguments == (kind,)
     if not is_plain or any(made_by[3:]):
-        return ImportDescription(why_not=f"{noun}, which holds more than attributes")
+        return ImportedValue(why_not=f"{noun}, which holds more than attributes")
     if state is not None and not isinstance(state, dict):
-        return ImportDescription(why_not=f"{noun}, which has slots")
+        return ImportedValue(why_not=f"{noun}, which has slots")
     texts = {name: _written(attribute) for name, attribute in (state or {}).items()}
     for name, text in texts.items():
         if text is None or not name.isidentifier():
-            return ImportDescription(why_not=f"{noun}, whose {name} is no plain value")
+            return ImportedValue(why_not=f"{noun}, whose {name} is no plain value")
     call = "()" if _takes_nothing(kind) else ".__new__"
     known_texts = {name: text for name, text in texts.items() if text is not None}
-    return ImportDescription(kind.__module__, kind.__qualname__, call, known_texts)
+    return ImportedValue(kind.__module__, kind.__qualname__, call, known_texts)
 
 
-def _bound_in_its_module(value: object) -> ImportDescription | None:
+def _bound_in_its_module(value: object) -> ImportedValue | None:
     """Find a module-level name of an object; not in a script, which would run again."""
     module = getattr(value, "__module__", "")
     names = vars(sys.modules[module]) if module in sys.modules else {}
     file = names.get("__file__")
-    if module == "__main__" or not isinstance(file, str) or not os.path.isfile(file):
+    if module == MAIN or not isinstance(file, str) or not os.path.isfile(file):
         return None
     candidates = [name for name, one in names.items() if one is value]
     if not candidates:
@@ -108,7 +85,7 @@ def _bound_in_its_module(value: object) -> ImportDescription | None:
         if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)
     }
     return next(
-        (ImportDescription(module, name) for name in candidates if name in bound), None
+        (ImportedValue(module, name) for name in candidates if name in bound), None
     )
 
 

@@ -10,7 +10,6 @@ If a process is gone and a ``begun-`` file remains, the process died in that ste
 from __future__ import annotations
 
 import contextlib
-import functools
 import json
 import os
 import sys
@@ -19,11 +18,12 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import cache
-from itertools import pairwise
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import TYPE_CHECKING
+
+from ....protocol.captured import CALL, Step
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -32,28 +32,6 @@ _MOST_CHARACTERS = 2000
 """Maximum number of characters of an exception's text in the log."""
 
 _PACKAGE = f"{os.path.dirname(os.path.abspath(__file__))}{os.sep}"
-
-
-@dataclass(frozen=True)
-class StepRecord:
-    """A step, as it is written to the event log.
-
-    Attributes:
-        count: the sequence number among the steps of its kind and program in this
-            process.
-        at: nanoseconds of a clock that all processes share.
-        unsaved: why the inputs of a call could not be saved.
-        error: the exception that ended it.
-    """
-
-    what: str
-    program: int
-    pid: int
-    count: int
-    where: str
-    at: int = 0
-    unsaved: str = ""
-    error: str = ""
 
 
 class _Here(threading.local):
@@ -117,7 +95,7 @@ class EventLog:
                 suffix, and returns why it could not.
         """
         name, slot = self._enter(what, program)
-        record = StepRecord(
+        record = Step(
             what, program, os.getpid(), self._counts[name], find_calling_line()
         )
         file = f"{name}-{slot}"
@@ -152,7 +130,7 @@ class EventLog:
         name = f"{what}-{program}-{os.getpid()}"
         with self._lock:
             self._counts[name] = self._counts.get(name, 0) + 1
-            if what != "call":
+            if what != CALL:
                 return name, self._counts[name]
             busy = self._busy.setdefault(name, set())
             slot = next(n for n in range(len(busy) + 1) if n not in busy)
@@ -163,7 +141,7 @@ class EventLog:
         with self._lock:
             self._busy.get(name, set()).discard(slot)
 
-    def _note_raised(self, file: str, record: StepRecord, error: BaseException) -> bool:
+    def _note_raised(self, file: str, record: Step, error: BaseException) -> bool:
         """Record an exception; of a program's calls, only the first one of each type.
 
         Returns:
@@ -174,7 +152,7 @@ class EventLog:
         with report_errors():
             kind = type(error).__name__
             key = record.what, record.program, kind
-            is_known = record.what == "call" and key in self._raised
+            is_known = record.what == CALL and key in self._raised
             self._raised.add(key)
             if not is_known:
                 text = str(error)[:_MOST_CHARACTERS]
@@ -257,53 +235,3 @@ def _is_pythons(file: str) -> bool:
 def torch_folder() -> str:
     """Return the folder of torch, with a trailing separator."""
     return os.path.join(os.path.dirname(str(sys.modules["torch"].__file__)), "")
-
-
-# Remove shrinkfx's frames from the tracebacks of uncaught exceptions.
-
-
-def hide_own_frames() -> None:
-    """Wrap Python's exception hooks so that they print tracebacks without our frames.
-
-    A traceback that the script formats itself still contains them.
-    """
-    original, thread_hook = sys.excepthook, threading.excepthook
-
-    @functools.wraps(original)
-    def hook(
-        kind: type[BaseException], error: BaseException, trace: TracebackType | None
-    ) -> None:
-        _strip(error)
-        original(kind, error, without_own(trace))
-
-    @functools.wraps(thread_hook)
-    def of_thread(arguments: threading.ExceptHookArgs) -> None:
-        if arguments.exc_value is not None:
-            _strip(arguments.exc_value)
-        exc = arguments.exc_value
-        trace = exc.__traceback__ if exc else arguments.exc_traceback
-        parts = (arguments.exc_type, exc, trace, arguments.thread)
-        thread_hook(threading.ExceptHookArgs(parts))
-
-    sys.excepthook, threading.excepthook = hook, of_thread
-
-
-def without_own(trace: TracebackType | None) -> TracebackType | None:
-    """Unlink the frames of this package from a traceback."""
-    frames: list[TracebackType] = []
-    while trace is not None:
-        if not trace.tb_frame.f_code.co_filename.startswith(_PACKAGE):
-            frames.append(trace)
-        trace = trace.tb_next
-    for each, following in pairwise([*frames, None]):
-        if each is not None:
-            each.tb_next = following
-    return frames[0] if frames else None
-
-
-def _strip(error: BaseException | None) -> None:
-    seen: set[int] = set()
-    while error is not None and id(error) not in seen:
-        seen.add(id(error))
-        error.__traceback__ = without_own(error.__traceback__)
-        error = error.__cause__ or error.__context__

@@ -12,11 +12,13 @@ import os
 import sys
 import sysconfig
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache, partial, wraps
 from types import FrameType, ModuleType
 from typing import Any
 
+from ....program.pytorch_names import PYTORCH_NAMESPACES
+from ....protocol.captured import MAIN, Origin
 from .event_log import torch_folder
 
 Names = Mapping[str, object]
@@ -26,33 +28,10 @@ _INDUCTOR = "torch._inductor."
 _SKIP = ("torch", "triton", "_shrinkfx_watching", "shrinkfx")
 
 
-@dataclass(frozen=True)
-class Origin:
-    """A module to import, or a library that belongs to no module.
-
-    Attributes:
-        why: why the program needs it.
-        called: a function of the module registered something when it was called, so
-            that an import alone does not.
-    """
-
-    module: str
-    file: str
-    library: str
-    is_local: bool
-    why: str
-    called: bool = False
-
-
 class Origins:
-    """Records which modules register operators, and finds the other modules.
+    """Records which modules register operators, and finds the other modules."""
 
-    Args:
-        pytorchs: namespaces of operators that come with PyTorch.
-    """
-
-    def __init__(self, pytorchs: frozenset[str]) -> None:
-        self._pytorchs = pytorchs
+    def __init__(self) -> None:
         self._registrars: dict[str, dict[str, Origin]] = {}
         self._compiled: dict[str, Origin] = {}
 
@@ -64,7 +43,7 @@ class Origins:
         original = library.Library.__init__
 
         def __init__(made: object, ns: str, *args: object, **kwargs: object) -> None:
-            if ns not in self._pytorchs:
+            if ns not in PYTORCH_NAMESPACES:
                 origin = _registrar(sys._getframe(1), f"operators of {ns}")
                 if origin is not None:
                     known = self._registrars.setdefault(ns, {})
@@ -97,9 +76,9 @@ class Origins:
 
     def list_origins(self, exported: Any, settings: Iterable[object]) -> list[Origin]:
         """List the origins that a program needs, in an order that can be imported."""
-        operators = self.custom_operators(exported)
+        operators = find_custom_operators(exported)
         spaces = dict.fromkeys(name.partition("::")[0] for name in operators)
-        origins = [self._compiled.get(o.library, o) for o in _libraries(operators)]
+        origins = [self._compiled.get(o.library, o) for o in find_libraries(operators)]
         for space in spaces:
             origins += self._registrars.get(space, {}).values()
         origins += _of_classes(_classes(exported))
@@ -110,15 +89,16 @@ class Origins:
             first.setdefault((origin.module, origin.library), origin)
         return list(first.values())
 
-    def custom_operators(self, exported: Any) -> list[str]:
-        """Return the names of a program's operators that do not come with PyTorch."""
-        names: dict[str, None] = {}
-        for graph in exported.graph_module.modules():
-            for node in getattr(getattr(graph, "graph", None), "nodes", ()):
-                name = getattr(getattr(node.target, "_schema", None), "name", "")
-                if name and name.partition("::")[0] not in self._pytorchs:
-                    names[name] = None
-        return list(names)
+
+def find_custom_operators(exported: Any) -> list[str]:
+    """Return the names of a program's operators that do not come with PyTorch."""
+    names: dict[str, None] = {}
+    for graph in exported.graph_module.modules():
+        for node in getattr(getattr(graph, "graph", None), "nodes", ()):
+            name = getattr(getattr(node.target, "_schema", None), "name", "")
+            if name and name.partition("::")[0] not in PYTORCH_NAMESPACES:
+                names[name] = None
+    return list(names)
 
 
 def _registrar(frame: FrameType | None, why: str) -> Origin | None:
@@ -156,7 +136,7 @@ def _origin(module: str, file: str, why: str, library: str = "") -> Origin:
     return Origin(module, file, library, bool(place) and is_local(place), why)
 
 
-def _libraries(operators: Iterable[str]) -> Iterator[Origin]:
+def find_libraries(operators: Iterable[str]) -> Iterator[Origin]:
     """Yield the libraries that hold operators which no Python file has defined."""
     import torch
 
@@ -252,10 +232,10 @@ def _of_classes(classes: Iterable[type]) -> Iterator[Origin]:
 def _of_module(name: str, why: str) -> Iterator[Origin]:
     """Yield the origin of a module, unless it is of torch or the standard library."""
     top = name.partition(".")[0]
-    if top in _SKIP or (top in sys.stdlib_module_names and top != "__main__"):
+    if top in _SKIP or (top in sys.stdlib_module_names and top != MAIN):
         return
     module = sys.modules.get(name)
-    if module is not None and (name == "__main__" or hasattr(module, "__file__")):
+    if module is not None and (name == MAIN or hasattr(module, "__file__")):
         yield _origin_of(vars(module), why)
 
 
