@@ -113,30 +113,142 @@ def captured(
     return run
 
 
-def test_program_and_inputs_are_captured_when_process_dies_in_call(
+@pytest.mark.parametrize(
+    ("text", "reduced", "inputs", "failed", "said"),
+    [
+        pytest.param(
+            "run('a call:segv', 1, 2)",
+            "a call:segv",
+            (1, 2),
+            (FailedStep.CALL, True),
+            "captured: the process died in call 1 of program 1 (serve.py:10): the "
+            "script was killed by SIGSEGV",
+            id="the process dies in a call",
+        ),
+        pytest.param(
+            "run('compile:segv')",
+            "compile:segv",
+            None,
+            (FailedStep.COMPILE, True),
+            "the process died in compiling program 1",
+            id="the process dies in compiling",
+        ),
+        pytest.param(
+            "run('load:segv')",
+            "load:segv",
+            None,
+            (FailedStep.LOAD, True),
+            "the process died in loading program 1",
+            id="the process dies in loading",
+        ),
+        pytest.param(
+            "try: run('call:raise')\nexcept RuntimeError: pass\nrun('b')",
+            "call:raise",
+            (),
+            (FailedStep.CALL, False),
+            "raised RuntimeError: call failed; the script continued",
+            id="an exception is caught",
+        ),
+        pytest.param(
+            "try: run('raise')\nexcept ValueError: pass\nrun('b', 2)\n1 / 0",
+            "b",
+            (2,),
+            (FailedStep.NOTHING, False),
+            "",
+            id="an export fails, and a later one succeeds",
+        ),
+        pytest.param(
+            "run('a', 1)\nassert run('b', 2) == 3",
+            "b",
+            (2,),
+            (FailedStep.NOTHING, False),
+            "steps in PyTorch succeeded, and the script ended with exit code 1",
+            id="the script fails after all steps",
+        ),
+        pytest.param(
+            "import subprocess\n"
+            "if len(sys.argv) > 1: run('b call:segv', 2, name='two')\n"
+            "run('a', 1)\n"
+            "command = [sys.executable, __file__, 'child']\n"
+            "sys.exit(subprocess.run(command).returncode and 3)",
+            "b call:segv",
+            (2,),
+            (FailedStep.CALL, True),
+            "",
+            id="a subprocess dies",
+        ),
+        pytest.param(
+            "m = aoti_load_package(compiled('call:segv'))\n"
+            "pid = os.fork()\nif not pid: m(1)\n"
+            "os.waitpid(pid, 0)\nm.words = []; m(2)",
+            "call:segv",
+            (1,),
+            (FailedStep.CALL, True),
+            "",
+            id="a fork dies",
+        ),
+        pytest.param(
+            "import shutil, subprocess\n"
+            "if len(sys.argv) > 1: compiled('call:raise'); sys.exit()\n"
+            "subprocess.run([sys.executable, __file__, 'child'])\n"
+            "shutil.move('package.pt2', 'moved.pt2')\n"
+            "aoti_load_package('moved.pt2')(5)",
+            "call:raise",
+            (5,),
+            (FailedStep.CALL, False),
+            "",
+            id="another process has compiled a package that was moved",
+        ),
+    ],
+)
+def test_failing_program_is_captured_with_its_inputs(
     captured: Callable[..., Captured],
+    text: str,
+    reduced: str,
+    inputs: object,
+    failed: tuple[FailedStep, bool],
+    said: str,
 ) -> None:
-    came = captured("run('a call:segv', 1, 2)")
-    assert came.reduced() == ["a", "call:segv"]
-    assert came.inputs() == (1, 2)
-    assert came.said == [
-        "captured: the process died in call 1 of program 1 (serve.py:10): the script "
-        "was killed by SIGSEGV"
-    ]
-    assert came.failed() == (FailedStep.CALL, True)
-
-
-@pytest.mark.parametrize("step", ["compile", "load"])
-def test_program_is_captured_when_process_dies_before_any_call(
-    captured: Callable[..., Captured], step: str
-) -> None:
-    came = captured(f"run('{step}:segv')")
-    assert came.reduced() == [f"{step}:segv"]
+    came = captured(text)
     assert came.asked is not None
-    assert came.asked.inputs is None
-    assert came.failed() == (FailedStep(step), True)
-    verb = {"compile": "compiling", "load": "loading"}[step]
-    assert f"the process died in {verb} program 1" in came.said[0]
+    assert came.reduced() == reduced.split()
+    assert (came.inputs() if came.asked.inputs else None) == inputs
+    assert came.failed() == failed
+    assert said in "\n".join(came.said)
+
+
+@pytest.mark.parametrize(
+    ("text", "inputs", "kept"),
+    [
+        pytest.param(
+            "for i in range(50): m(i)\nos.kill(os.getpid(), 9)",
+            (49,),
+            1,
+            id="the last inputs, if no call raises",
+        ),
+        pytest.param(
+            "m.words = ['call:raise']\n"
+            "for i in range(3):\n  try: m(i)\n  except RuntimeError: m.words = []",
+            (0,),
+            2,
+            id="the failing inputs, after later calls",
+        ),
+        pytest.param(
+            "m.words = ['call:raise']\n"
+            "for i in range(5):\n  try: m(i)\n  except RuntimeError: pass\n"
+            "m.words = []; m(7)\nm.words = ['call:raise']; m(8)",
+            (0,),
+            2,
+            id="the first inputs that raise an error",
+        ),
+    ],
+)
+def test_only_needed_inputs_of_calls_are_kept(
+    captured: Callable[..., Captured], text: str, inputs: object, kept: int
+) -> None:
+    came = captured(f"m = aoti_load_package(compiled('a'))\n{text}")
+    assert came.inputs() == inputs
+    assert len(list(came.place.glob("*.pt"))) == kept
 
 
 @pytest.mark.parametrize("what", ["call:sleep", "compile:spin"])
@@ -161,37 +273,6 @@ def test_timeout_excludes_time_between_steps(
         timeout_s=1.0,
     )
     assert "call 1 of program 1 (serve.py:11) raised RuntimeError" in came.said[0]
-
-
-def test_caught_exception_is_a_failure(
-    captured: Callable[..., Captured],
-) -> None:
-    came = captured("try: run('call:raise')\nexcept RuntimeError: pass\nrun('b')")
-    assert came.reduced() == ["call:raise"]
-    assert came.failed() == (FailedStep.CALL, False)
-    assert came.said[-1].endswith(
-        "raised RuntimeError: call failed; the script continued"
-    )
-
-
-def test_caught_export_error_is_ignored_when_later_export_succeeds(
-    captured: Callable[..., Captured],
-) -> None:
-    came = captured("try: run('raise')\nexcept ValueError: pass\nrun('b', 2)\n1 / 0")
-    assert came.reduced() == ["b"]
-
-
-def test_last_call_is_reduced_when_script_fails_after_all_steps_succeed(
-    captured: Callable[..., Captured],
-) -> None:
-    came = captured("run('a', 1)\nassert run('b', 2) == 3")
-    assert came.reduced() == ["b"]
-    assert came.inputs() == (2,)
-    assert came.failed() == (FailedStep.NOTHING, False)
-    assert (
-        "steps in PyTorch succeeded, and the script ended with exit code 1"
-        in came.said[-1]
-    )
 
 
 INSTALLED = """\
@@ -336,79 +417,6 @@ def test_resume_starts_reduction_of_captured_program(
     (options,) = begun
     assert (options.model, options.max_checks) == (came.asked.model, 7)
     assert options.inputs == came.asked.inputs
-
-
-def test_calls_are_counted_and_only_last_inputs_are_kept(
-    captured: Callable[..., Captured],
-) -> None:
-    came = captured(
-        "m = aoti_load_package(compiled('a'))\n"
-        "for i in range(50): m(i)\nos.kill(os.getpid(), 9)"
-    )
-    assert came.inputs() == (49,)
-    assert "call 50 of program 1" in came.said[0]
-    assert len(list(came.place.glob("*.pt"))) == 1
-
-
-def test_failing_inputs_are_kept_after_later_calls(
-    captured: Callable[..., Captured],
-) -> None:
-    came = captured(
-        "m = aoti_load_package(compiled('a call:raise'))\n"
-        "try: m(0)\nexcept RuntimeError: m.words = []\n"
-        "for i in range(5): m(i)"
-    )
-    assert came.inputs() == (0,)
-    assert len(list(came.place.glob("*.pt"))) == 2
-
-
-def test_first_inputs_are_kept_when_calls_raise_same_error(
-    captured: Callable[..., Captured],
-) -> None:
-    came = captured(
-        "m = aoti_load_package(compiled('call:raise'))\n"
-        "for i in range(5):\n  try: m(i)\n  except RuntimeError: pass\n"
-        "m.words = []; m(7)\nm.words = ['call:raise']; m(8)"
-    )
-    assert came.inputs() == (0,)
-    assert len(list(came.place.glob("*.pt"))) == 2
-
-
-def test_crashed_subprocess_is_the_captured_failure(
-    captured: Callable[..., Captured],
-) -> None:
-    came = captured(
-        "import subprocess\n"
-        "if len(sys.argv) > 1: run('b call:segv', 2, name='two')\n"
-        "run('a', 1)\n"
-        "command = [sys.executable, __file__, 'child']\n"
-        "sys.exit(subprocess.run(command).returncode and 3)"
-    )
-    assert came.reduced() == ["b", "call:segv"]
-    assert came.inputs() == (2,)
-
-
-def test_crashed_fork_is_the_captured_failure(
-    captured: Callable[..., Captured],
-) -> None:
-    came = captured(
-        "m = aoti_load_package(compiled('call:segv'))\n"
-        "pid = os.fork()\nif not pid: m(1)\nos.waitpid(pid, 0)\nm.words = []; m(2)"
-    )
-    assert came.inputs() == (1,)
-
-
-def test_package_compiled_and_moved_by_another_process_is_recognised(
-    captured: Callable[..., Captured],
-) -> None:
-    came = captured(
-        "import shutil, subprocess\n"
-        "if len(sys.argv) > 1: compiled('call:raise'); sys.exit()\n"
-        "subprocess.run([sys.executable, __file__, 'child'])\n"
-        "shutil.move('package.pt2', 'moved.pt2')\n"
-        "aoti_load_package('moved.pt2')(5)"
-    )
-    assert came.reduced() == ["call:raise"]
 
 
 def test_run_uses_settings_of_captured_script(
@@ -760,39 +768,6 @@ def test_script_that_changes_working_directory_is_captured(
     assert made.place.is_dir()
 
 
-@pytest.mark.parametrize(
-    ("words", "script"),
-    [
-        ("serve.py -c 1", "serve.py"),
-        ("-u -X dev -Werror -W ignore serve.py", "serve.py"),
-        ("-m pkg.serve", ""),
-        ("-mpkg.serve", ""),
-        ("-c 'import torch' serve.py", ""),
-        ("- serve.py", ""),
-        ("", ""),
-    ],
-)
-def test_script_is_found_after_python_options(words: str, script: str) -> None:
-    assert (
-        pythons.find_python_script(("/env/bin/python3.11", *shlex.split(words)))
-        == script
-    )
-    assert pythons.find_python_script(("pytest", *shlex.split(words))) == ""
-
-
-@pytest.mark.parametrize(
-    ("command", "short"),
-    [
-        ("python serve.py --batch 4", "python serve.py"),
-        ("python -m pkg.serve --batch 4", "python -m pkg.serve"),
-        ("pytest -m slow", "pytest -m slow"),
-        ("./serve", "./serve"),
-    ],
-)
-def test_command_is_shortened_to_its_first_words(command: str, short: str) -> None:
-    assert pythons.shorten_command(shlex.split(command)) == short
-
-
 def test_utf8_script_is_captured_in_ascii_locale(
     captured: Callable[..., Captured], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -870,39 +845,47 @@ def test_python_without_torch_is_reported_with_command_to_use(
 
 
 @pytest.mark.parametrize(
-    ("command", "typed"),
+    ("command", "script", "short", "advice"),
     [
-        ("python3 serve.py -b 4", "{python} serve.py -b 4"),
-        ("pytest -x test_model.py", "{python} -m pytest -x test_model.py"),
-        ("torchrun serve.py", "{python} -m torch.distributed.run serve.py"),
+        ("python3 serve.py -c 1", "serve.py", "python3 serve.py", "{} serve.py -c 1"),
+        (
+            "python -u -X dev -Werror -W ignore serve.py",
+            "serve.py",
+            "python -u",
+            "{} -u -X dev -Werror -W ignore serve.py",
+        ),
+        ("python -m pkg.serve -b 4", "", "python -m pkg.serve", "{} -m pkg.serve -b 4"),
+        ("python -mpkg.serve", "", "python -mpkg.serve", "{} -mpkg.serve"),
+        ("python - serve.py", "", "python -", "{} - serve.py"),
+        ("pytest -m slow", "", "pytest -m slow", "{} -m pytest -m slow"),
+        ("torchrun a.py", "", "torchrun a.py", "{} -m torch.distributed.run a.py"),
     ],
 )
-def test_advice_replaces_python_with_that_of_shrinkfx(
-    monkeypatch: pytest.MonkeyPatch, command: str, typed: str
+def test_python_of_a_command_is_recognised(
+    monkeypatch: pytest.MonkeyPatch,
+    command: str,
+    script: str,
+    short: str,
+    advice: str,
 ) -> None:
+    words = shlex.split(command)
+    assert pythons.find_python_script(words) == script
+    assert pythons.shorten_command(words) == short
     monkeypatch.setattr(pythons, "find_spec", lambda _: True)
-    python = shlex.quote(sys.executable)
-    said = f"shrinkfx --capture -- {typed.format(python=python)}"
-    assert advise_own_python(shlex.split(command)).endswith(f" {said}")
+    said = f"shrinkfx --capture -- {advice.format(shlex.quote(sys.executable))}"
+    assert advise_own_python(words).endswith(f" {said}")
 
 
-def test_advice_sets_path_for_command_that_is_not_python(
+def test_advice_for_other_commands_and_without_torch(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(pythons, "find_spec", lambda _: True)
     path = f"PATH={Path(sys.executable).parent}:$PATH"
     said = advise_own_python(("./serve.sh", "a b"))
     assert said.endswith(f": {path} shrinkfx --capture -- ./serve.sh 'a b'")
-
-
-def test_advice_names_no_python_when_shrinkfx_has_no_torch(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
     monkeypatch.setattr(pythons, "find_spec", lambda _: None)
-    assert (
-        "use the path of a Python that has PyTorch, as in /env/bin/python"
-        in advise_own_python(("python", "serve.py"))
-    )
+    said = advise_own_python(("python", "serve.py"))
+    assert "use the path of a Python that has PyTorch, as in /env/bin/python" in said
 
 
 def test_capture_refuses_folder_with_unrelated_files(
