@@ -24,9 +24,9 @@ from pathlib import Path
 
 from shrinkfx.errors import LoadError
 from shrinkfx.intake.found import is_setting
-from shrinkfx.preloads.compiling_calls import COMPILES
 from shrinkfx.preloads.custom_code_sources import describe_copy, mark_as_generated
 from shrinkfx.preloads.preload_bundle import PreloadCut
+from shrinkfx.preloads.relocation import COMPILES
 from shrinkfx.preloads.slicing import Slicer
 from shrinkfx.preloads.statements import (
     REGISTRAR,

@@ -8,8 +8,8 @@ import pytest
 from support.compiling import PLAIN, beside
 
 from shrinkfx.preloads.bundle_builder import build_bundle
-from shrinkfx.preloads.compiling_calls import drop_compiled_libraries
 from shrinkfx.preloads.preload_bundle import Preload, PreloadCut
+from shrinkfx.preloads.relocation import drop_compiled_libraries
 from shrinkfx.preloads.statements import read_source
 from shrinkfx.program.uninstalled_files import UninstalledFiles
 

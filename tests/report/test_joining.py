@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from shrinkfx.preloads.inlined_modules import CannotInlineError, inline_modules
+from shrinkfx.preloads.bundle_builder import CannotInlineError, inline_modules
 from shrinkfx.preloads.preload_bundle import PreloadCut
 from shrinkfx.preloads.slicing import Slicer
 from shrinkfx.preloads.statements import statements_of

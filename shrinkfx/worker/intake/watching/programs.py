@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import operator
 import os
+import re
 import sys
 import threading
 from collections.abc import Mapping
@@ -19,8 +22,7 @@ from ....program.pytorch_names import (
     SIZE_FUNCTIONS,
     VARIABLES,
 )
-from ....protocol.captured import SAVE, CapturedProgram, ImportedValue, Settings
-from .by_import import describe_import
+from ....protocol.captured import MAIN, SAVE, CapturedProgram, ImportedValue, Settings
 from .event_log import EventLog, find_calling_line, report_errors
 from .origins import Origins
 
@@ -155,7 +157,7 @@ def read_changed_settings() -> dict[str, Any]:
 def split_settings(settings: Settings) -> tuple[Settings, dict[str, ImportedValue]]:
     """Return the settings with simple values, and how an import makes the others."""
     plain = {k: v for k, v in settings.items() if _is_plain(v)}
-    others = {k: describe_import(v) for k, v in settings.items() if k not in plain}
+    others = {k: _describe_import(v) for k, v in settings.items() if k not in plain}
     return plain, others
 
 
@@ -174,3 +176,93 @@ def _is_plain(value: object) -> bool:
     if isinstance(value, dict):
         return all(isinstance(k, str) and _is_plain(v) for k, v in value.items())
     return isinstance(value, (bool, int, float, str, type(None)))
+
+
+# Describe how an import recreates a function, a class or an object.
+#
+# A value that is found by its qualified name in its module needs only the import. For
+# an object of an importable class, the attributes are set again if they have Python
+# literals. Any other value exists only in its own process.
+
+
+def _describe_import(value: object) -> ImportedValue:
+    """Describe how an import recreates a value."""
+    try:
+        return _by_name(value) or _as_object(value)
+    except Exception as error:  # noqa: BLE001 - classes of a user's own may do anything
+        return ImportedValue(why_not=f"it cannot be inspected: {type(error).__name__}")
+
+
+def _by_name(value: object) -> ImportedValue | None:
+    module = getattr(value, "__module__", None)
+    name = getattr(value, "__qualname__", None)
+    if not isinstance(module, str) or not isinstance(name, str):
+        return None
+    target: object = sys.modules.get(module)
+    for part in name.split("."):
+        target = getattr(target, part, None)
+    return ImportedValue(module, name) if target is value else None
+
+
+def _as_object(value: object) -> ImportedValue:
+    """Describe an object by its class and state, in the way that unpickling does."""
+    described = _bound_in_its_module(value)
+    if described is not None:
+        return described
+    name = getattr(value, "__qualname__", "")
+    if inspect.ismethod(value):
+        return ImportedValue(why_not=f"it is {name} of an object")
+    if name:
+        what = "a lambda" if name.endswith("<lambda>") else name
+        return ImportedValue(why_not=f"it is {what}, which no module has by a name")
+    kind = type(value)
+    noun = f"it is an object of {kind.__qualname__}"
+    if _by_name(kind) is None:
+        return ImportedValue(why_not=f"{noun}, a class made in a function")
+    made_by = object.__reduce_ex__(value, 2)
+    factory, arguments, state = (*made_by, None)[:3]
+    is_plain = getattr(factory, "__name__", "") == "__newobj__" and arguments == (kind,)
+    if not is_plain or any(made_by[3:]):
+        return ImportedValue(why_not=f"{noun}, which holds more than attributes")
+    if state is not None and not isinstance(state, dict):
+        return ImportedValue(why_not=f"{noun}, which has slots")
+    texts = {name: _written(attribute) for name, attribute in (state or {}).items()}
+    for name, text in texts.items():
+        if text is None or not name.isidentifier():
+            return ImportedValue(why_not=f"{noun}, whose {name} is no plain value")
+    call = "()" if _takes_nothing(kind) else ".__new__"
+    known_texts = {name: text for name, text in texts.items() if text is not None}
+    return ImportedValue(kind.__module__, kind.__qualname__, call, known_texts)
+
+
+def _bound_in_its_module(value: object) -> ImportedValue | None:
+    """Find a module-level name of an object; not in a script, which would run again."""
+    module = getattr(value, "__module__", "")
+    names = vars(sys.modules[module]) if module in sys.modules else {}
+    file = names.get("__file__")
+    if module == MAIN or not isinstance(file, str) or not os.path.isfile(file):
+        return None
+    with open(file, "rb") as source:
+        text = source.read().decode(errors="replace")
+    for name, one in names.items():
+        if one is value and re.search(rf"^{name}\b[^=\n]*=[^=]", text, re.MULTILINE):
+            return ImportedValue(module, name)
+    return None
+
+
+def _takes_nothing(kind: type) -> bool:
+    try:
+        inspect.signature(kind).bind()
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def _written(value: object) -> str | None:
+    """Return a value as a literal; None if that does not evaluate to an equal value."""
+    try:
+        text = repr(value)
+        read = ast.literal_eval(text)
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+        return None
+    return text if type(read) is type(value) and read == value else None
