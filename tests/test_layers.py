@@ -285,6 +285,7 @@ UNTYPED = {
     # Read or written as JSON, in a form that another program or session reads.
     "cli.task_output": "what --json prints",
     "events": "lines of JSON for a user interface",
+    "intake.capture.records": "JSON of records, which older captures lack fields of",
     "intake.dump": "settings by their names, each of a type of its own",
     "journal.journal": "rows and facts hold JSON",
     "run.folder": "Reduction.summary: what summary.json holds",
