@@ -66,8 +66,10 @@ def format_header(record: RunRecord, *remarks: str) -> str:
     return "\n".join(f"# {row}".rstrip() for row in rows)
 
 
-ABOUT_ITSELF = ("Run", "Expect", "Fails", "Seen on", "Made by", "Within", "Beside")
-"""Header fields in shrinkfx's own words, which quote no failure."""
+def remove_header(script: str) -> str:
+    """Return a repro without its header."""
+    return re.sub(r"\A(?:#.*\n)+", "", script).lstrip("\n")
+
 
 _SCREEN = 24
 """Lines that fit on a screen."""

@@ -35,7 +35,6 @@ from shrinkfx.protocol.files import ArtifactFile
 from shrinkfx.protocol.record import read_older, to_json_with_old_names
 from shrinkfx.protocol.requests import CollectVersions
 from shrinkfx.report.anonymous import (
-    anonymize_explanation,
     anonymize_run,
     environment_text,
     strip_origins,
@@ -244,10 +243,9 @@ def _written(
     with note_errors(context.note, _NO_ISSUE):
         script = (context.out / "repro.py").read_text(encoding="utf-8")
         title = context.options.title or ""
-        if facts.anonymous:
-            explanation = anonymize_explanation(explanation, facts.renamed)
-        else:
-            explanation = use_repro_names(explanation, facts.renamed, models_too=False)
+        explanation = use_repro_names(
+            explanation, facts.renamed, anonymous=facts.anonymous
+        )
         text = issue_text(facts, explanation, script, environment, title)
         draft_of(path).write_text(text, encoding="utf-8")
         publish_draft(path)
@@ -432,12 +430,13 @@ def _write_explanation(
         renamed: the repro's names of inputs and weights, by those of the program.
     """
     write_json(out / EXPLAIN, to_json_with_old_names(explanation))
+    readable = explanation
+    new = use_repro_names(explanation, renamed, anonymous=anonymous)
+    cause = new.cause
     if anonymous:  # the text must not name code that is not in the repro
-        readable, new = explanation, anonymize_explanation(explanation, renamed)
-        cause = tuple(strip_origins(s, new, anonymous=True) for s in new.cause)
+        cause = tuple(strip_origins(s, new, anonymous=True) for s in cause)
     else:
         readable = use_repro_names(explanation, renamed, models_too=True)
-        cause = use_repro_names(explanation, renamed, models_too=False).cause
     culprit = (
         explanation.culprit_mismatch.operator.operator
         if explanation.culprit_mismatch is not None

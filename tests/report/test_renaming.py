@@ -8,7 +8,7 @@ from dataclasses import replace
 from shrinkfx.findings.chain import Chain, Layout, Limit, SizeSymbol
 from shrinkfx.findings.code import CodeLine
 from shrinkfx.findings.record import Explanation
-from shrinkfx.report.anonymous import anonymize_explanation, use_repro_names
+from shrinkfx.report.anonymous import use_repro_names
 
 IDS = Layout("token_ids", "input", ("s77",), ("1",), "int64")
 TABLE = Layout("encoder.0.table", "weight", ("8",), ("1",), "float32")
@@ -30,7 +30,7 @@ RENAMED = {"token_ids": "x", "x": "y", "encoder_0_table": "weight"}
 
 
 def test_cause_uses_the_repro_names_of_inputs_and_weights() -> None:
-    told = anonymize_explanation(KNOWN, RENAMED)
+    told = use_repro_names(KNOWN, RENAMED, anonymous=True)
     assert told.cause == (
         "input x is declared [s77] and is [5].",
         "weight weight of input y, where x is no name and input token_ids_2 is "
@@ -43,7 +43,7 @@ def test_cause_uses_the_repro_names_of_inputs_and_weights() -> None:
 
 
 def test_inputs_missing_from_the_repro_are_unnamed() -> None:
-    told = anonymize_explanation(KNOWN, {})
+    told = use_repro_names(KNOWN, {}, anonymous=True)
     assert told.cause[0] == "input is declared [s77] and is [5]."
     assert "encoder" not in json.dumps(json.loads(told.to_line()))
 
@@ -51,7 +51,9 @@ def test_inputs_missing_from_the_repro_are_unnamed() -> None:
 def test_name_without_a_layout_is_renamed_too() -> None:
     alone = replace(KNOWN, chain=None)
     assert (
-        anonymize_explanation(alone, RENAMED).cause[0].startswith("input x is declared")
+        use_repro_names(alone, RENAMED, anonymous=True)
+        .cause[0]
+        .startswith("input x is declared")
     )
 
 
@@ -102,11 +104,14 @@ def test_explanation_is_unchanged_if_names_are_equal() -> None:
 
 
 def test_input_size_is_described_without_user_names() -> None:
-    told = anonymize_explanation(OF_A_SIZE, RENAMED)
+    told = use_repro_names(OF_A_SIZE, RENAMED, anonymous=True)
     assert "of dim 0 of x (s7 = 5), dim 1 of token_ids in the input" in told.cause[0]
     assert told.chain is not None
     assert told.chain.limit is not None
     assert (
         str(told.chain.limit.symbols[0]) == "dim 0 of x (s7 = 5), declared range 1..8"
     )
-    assert "dim 0 of an input (s7" in anonymize_explanation(OF_A_SIZE, {}).cause[0]
+    assert (
+        "dim 0 of an input (s7"
+        in use_repro_names(OF_A_SIZE, {}, anonymous=True).cause[0]
+    )

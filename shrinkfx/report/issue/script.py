@@ -14,6 +14,7 @@ from shrinkfx.program.display_text import cut_text
 from shrinkfx.program.listing.tensor_specs import is_power
 from shrinkfx.program.pytorch_names import PYTORCH_NAMESPACES
 from shrinkfx.report.anonymous import GENERIC, PLACEHOLDER_NAME, strip_paths
+from shrinkfx.report.header import remove_header
 from shrinkfx.report.record import ModelRemains
 
 MODULE = "Repro"
@@ -34,7 +35,7 @@ def quote_script(script: str) -> str:
 
     The code is unchanged.
     """
-    text = _without_header(script).replace(_OR_THIS_TOOL, "")
+    text = remove_header(script).replace(_OR_THIS_TOOL, "")
     spans = _classes(text)
     rows = text.splitlines(keepends=True)
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
@@ -47,11 +48,7 @@ def quote_script(script: str) -> str:
 
 def lines_left_out(script: str) -> int:
     """Return the number of lines above the quoted code."""
-    return script.count("\n") - _without_header(script).count("\n")
-
-
-def _without_header(script: str) -> str:
-    return re.sub(r"\A(?:#.*\n)+", "", script).lstrip("\n")
+    return script.count("\n") - remove_header(script).count("\n")
 
 
 def _classes(text: str) -> list[tuple[int, int]]:
