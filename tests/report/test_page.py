@@ -309,7 +309,6 @@ def test_boxes_are_below_their_operands_without_overlap() -> None:
 
 
 def test_edges_take_less_room_than_boxes() -> None:
-    """Five long lines pass a chain, which igraph lays out in a column each."""
     chained = [(n, n + 1) for n in range(7)]
     laid = lay_out(8, sorted([*chained, *((n, 7) for n in range(5))]))
     assert laid.columns < 3

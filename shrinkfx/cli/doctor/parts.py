@@ -74,7 +74,7 @@ ON_GPU = Part(
 PAGE = Part(
     "report.html",
     "A run writes no report.html.",
-    f"Run {sys.executable} -m pip install igraph jinja2.",
+    f"Run {sys.executable} -m pip install jinja2.",
 )
 _NAMES = ("Triton", "ptxas", "GPU", "compute-sanitizer", "private names of PyTorch")
 INSPECTED = tuple(Part(name, "", "") for name in _NAMES)

@@ -188,11 +188,10 @@ def _server_for_cuda(program: Path, backend: Backend) -> Server:
 
 def probe_report_page() -> list[Row]:
     """Import the modules that write a report."""
-    needed = "igraph", "jinja2"
-    if missing := [name for name in needed if find_spec(name) is None]:
-        return [parts.PAGE.missing(f"not installed: {', '.join(missing)}")]
+    if find_spec("jinja2") is None:
+        return [parts.PAGE.missing("not installed: jinja2")]
     _output_of([sys.executable, "-P", "-c", "import shrinkfx.report.page.page"])
-    return [parts.PAGE.works(f"{' and '.join(needed)} can be imported")]
+    return [parts.PAGE.works("jinja2 can be imported")]
 
 
 def _limits() -> Limits:

@@ -16,8 +16,7 @@ import itertools
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-
-import igraph
+from statistics import fmean
 
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.listing.names import Names
@@ -26,7 +25,7 @@ from shrinkfx.program.listing.printed_program import (
     InputOrWeight,
     PrintedProgram,
 )
-from shrinkfx.program.skeleton import Role, Skeleton, TensorType
+from shrinkfx.program.skeleton import Skeleton, TensorType
 from shrinkfx.report.anonymous import strip_default_overload
 
 
@@ -57,7 +56,7 @@ class Part:
     more: str
     reads: tuple[str, ...]
     scope: tuple[str, ...] = ()
-    light: Light = Light.GONE
+    light: Light = Light.VALUE
     index: int = -1
     operators: int = 1
 
@@ -69,39 +68,58 @@ OUTPUT = "output"
 def parts_of(
     program: Skeleton, remaining: Collection[str], culprits: Collection[str] = ()
 ) -> list[Part]:
-    """List the boxes of an input program in program order; kept operators are lit."""
-    found = list[Part]()
-    for name in program.inputs:
-        more = f"{name}: {_format_type(program.node(name).value)}"
-        found.append(Part(name, name, more, (), (), _VALUE))
-    # Operators without an effect are not shown.
-    live = Candidate.from_skeleton(program).keep
-    for index, name in enumerate(program.operators):
-        if name not in live:
+    """List the boxes of an input program in program order; kept operators are lit.
+
+    Operators without an effect are not shown.
+    """
+    whole = Candidate.from_skeleton(program)
+    return _parts(whole, remaining, culprits, program.outputs)
+
+
+def parts_of_candidate(
+    candidate: Candidate, culprits: Collection[str] = ()
+) -> list[Part]:
+    """List the boxes of a candidate that was not printed."""
+    return _parts(candidate, candidate.keep, culprits, candidate.sinks)
+
+
+def _parts(
+    candidate: Candidate,
+    remaining: Collection[str],
+    culprits: Collection[str],
+    returned: Iterable[str],
+) -> list[Part]:
+    program, inputs = candidate.skeleton, candidate.inputs
+    indices = {name: index for index, name in enumerate(program.operators)}
+
+    def read(operands: Iterable[str], but: str = "") -> tuple[str, ...]:
+        values = (v if v in inputs else program.producer(v) for v in operands)
+        return tuple(dict.fromkeys(v for v in values if v != but))
+
+    found = [
+        Part(name, name, f"{name}: {_format_type(program.node(name).value)}", ())
+        for name in inputs
+    ]
+    for name in candidate.operators:
+        if name in inputs:  # a replaced operator's value, now an input
             continue
         node = program.node(name)
         light = Light.KEPT if name in remaining else Light.GONE
         light = Light.CULPRIT if name in culprits and name in remaining else light
-        call = f"{name} = {node.target}"
-        more = _lines(call, _format_type(node.value), node.scope, node.source)
-        reads = _reads(program, node.operands)
-        scope = tuple(filter(None, node.scope.split(".")))
-        label, number = strip_default_overload(node.target), node.operators
-        found.append(Part(name, label, more, reads, scope, light, index, number))
-    returned = _reads(program, program.outputs)
-    return [*found, Part(OUTPUT, "returns", "the results", returned, (), _VALUE)]
-
-
-_VALUE = Light.VALUE
-
-
-def _reads(program: Skeleton, operands: Iterable[str]) -> tuple[str, ...]:
-    """Return the operators and inputs that values come from; weights are not drawn."""
-    drawn = Role.INPUT, Role.OPERATOR
-    made_by = (program.producer(name) for name in operands)
-    return tuple(
-        dict.fromkeys(name for name in made_by if program.node(name).role in drawn)
-    )
+        texts = f"{name} = {node.target}", _format_type(node.value)
+        found.append(
+            Part(
+                name,
+                strip_default_overload(candidate.target(name)),
+                _lines(*texts, node.scope, node.source),
+                read(candidate.operands(name), name),
+                tuple(filter(None, node.scope.split("."))),
+                light,
+                indices[name],
+                node.operators,
+            )
+        )
+    return [*found, Part(OUTPUT, "returns", "the results", read(returned))]
 
 
 def _lines(*texts: str) -> str:
@@ -127,10 +145,10 @@ def parts_of_listing(
         code = _spelt(statement.code)
         if statement.name == RETURN:
             label = f"{RETURN} {code}"
-            found.append(Part(OUTPUT, label, statement.code, reads, (), _VALUE))
+            found.append(Part(OUTPUT, label, statement.code, reads))
             continue
         light = Light.CULPRIT if statement.name in culprits else Light.KEPT
-        light = light if statement.is_operator else _VALUE
+        light = light if statement.is_operator else Light.VALUE
         more = _lines(statement.code, statement.origin)
         label = f"{statement.name} = {code}" if statement.yields else code
         found.append(Part(statement.name, label, more, reads, (), light))
@@ -144,40 +162,12 @@ def _given(item: InputOrWeight, name: str) -> Part:
     more = f"{item.kind} {label}"
     if name not in ("", item.spelling):
         more += f"\n{name.removeprefix('self.')} in the input program"
-    return Part(item.name, label, more, (), (), _VALUE)
+    return Part(item.name, label, more, ())
 
 
 def _spelt(code: str) -> str:
     """Remove the parts that all calls have in common."""
     return code.replace("torch.ops.", "").replace(".default(", "(")
-
-
-def parts_of_candidate(
-    candidate: Candidate, culprits: Collection[str] = ()
-) -> list[Part]:
-    """List the boxes of a candidate that was not printed."""
-    program, inputs = candidate.skeleton, candidate.inputs
-    found: list[Part] = []
-    for name in inputs:
-        label = f"{name}: {_format_type(program.node(name).value)}"
-        found.append(Part(name, label, label, (), (), _VALUE))
-
-    def read(operands: Iterable[str], but: str = "") -> tuple[str, ...]:
-        values = (v if v in inputs else program.producer(v) for v in operands)
-        return tuple(dict.fromkeys(v for v in values if v != but))
-
-    for name in candidate.operators:
-        if name in inputs:  # a replaced operator's value, now an input
-            continue
-        node = program.node(name)
-        light = Light.CULPRIT if name in culprits else Light.KEPT
-        call = f"{name} = {node.target}"
-        more = _lines(call, _format_type(node.value), node.source)
-        reads = read(candidate.operands(name), name)
-        label = strip_default_overload(candidate.target(name))
-        found.append(Part(name, label, more, reads, (), light))
-    returned = read(candidate.sinks)
-    return [*found, Part(OUTPUT, "returns", "the results", returned, (), _VALUE)]
 
 
 # --- folds
@@ -525,93 +515,92 @@ class Layers:
 def lay_out(boxes: int, edges: Sequence[tuple[int, int]]) -> Layers:
     """Assign boxes to layers below the boxes that they read, with few crossings.
 
+    This is Sugiyama's method: points on long lines count as narrow boxes; each layer is
+    sorted by the means of the neighbors' places; then each box moves next to the mean
+    of its neighbors as far as the others allow.
+
     Args:
         boxes: the number of boxes, which are numbered in program order.
         edges: pairs of a box and one that reads it, which has a higher number.
     """
     layer = _layers(boxes, edges)
-    # igraph 1.0.0 can split long lines itself, but with several components it assigns
-    # bends to the wrong lines.
     through: list[list[int]] = []
     for source, reader in edges:
         first = len(layer)
         layer += range(layer[source] + 1, layer[reader])
         through.append([source, *range(first, len(layer)), reader])
-    short = [pair for line in through for pair in itertools.pairwise(line)]
-    graph = igraph.Graph(len(layer), short, directed=True)
-    places = [(x, y) for x, y in graph.layout_sugiyama(layers=layer).coords]
-    places = _closer(places, boxes)
-    reach = [0.0 if each < boxes else _BEND for each in range(len(places))]
-    left = min((x + r for (x, _), r in zip(places, reach, strict=True)), default=0.0)
-    right = max((x - r for (x, _), r in zip(places, reach, strict=True)), default=0.0)
-    points = [(x - left, y) for x, y in places]
+    rows: list[list[int]] = [[] for _ in range(max(layer, default=-1) + 1)]
+    above, below = ([list[int]() for _ in layer] for _ in range(2))
+    for line in through:
+        for upper, lower in itertools.pairwise(line):
+            above[lower].append(upper)
+            below[upper].append(lower)
+    for number, each in enumerate(layer):
+        rows[each].append(number)
+    half = [0.5 - _BEND * (number >= boxes) for number in range(len(layer))]
+    places = [0.0] * len(layer)
+    for row in rows:
+        _place(row, [float(index) for index in range(len(row))], half, places)
+    for sweep in range(_SWEEPS):
+        for order, neighbors in (rows, above), (rows[::-1], below):
+            for row in order:
+                means = {n: _mean(places, neighbors[n], places[n]) for n in row}
+                if sweep < _SWEEPS // 2:
+                    row.sort(key=means.__getitem__)
+                _place(row, [means[n] for n in row], half, places)
+    left = min((x - h for x, h in zip(places, half, strict=True)), default=0.5) + 0.5
+    right = max((x + h for x, h in zip(places, half, strict=True)), default=0.5) - 0.5
+    points = [(x - left, float(y)) for x, y in zip(places, layer, strict=True)]
     return Layers(
         tuple(points[:boxes]),
         tuple(tuple(points[each] for each in line) for line in through),
         right - left + 1,
-        max(layer, default=0) + 1,
+        len(rows) or 1,
     )
 
 
 _BEND = 0.4
 """Half a column minus this much is the room that a line needs on each side."""
 
+_SWEEPS = 8
+"""Passes over the layers, down and up; the first half of them may change the order."""
 
-def _closer(places: Sequence[Point], boxes: int) -> list[Point]:
-    """Move columns together, because igraph gives a line as much room as a box.
 
-    Items of one column stay in one, and the order is kept. Igraph may put several
-    components at the same place; these are moved side by side.
+def _mean(places: Sequence[float], neighbors: Sequence[int], default: float) -> float:
+    """Return the mean place of neighbors, rounded to make equal ones equal."""
+    if not neighbors:
+        return default
+    return round(sum(places[each] for each in neighbors) / len(neighbors), 6)
 
-    Args:
-        places: positions of boxes, then of points on lines.
-        boxes: the number of boxes.
+
+def _place(
+    row: Sequence[int],
+    wanted: Sequence[float],
+    half: Sequence[float],
+    places: list[float],
+) -> None:
+    """Set the places of a layer, next to the wanted ones, without an overlap.
+
+    Items that would overlap are packed around the mean of their wanted places (isotonic
+    regression, which minimizes the squared distances).
     """
-    columns = [round(x, 3) for x, _ in places]
-    rows: dict[float, list[int]] = {}
-    for number in sorted(range(len(places)), key=lambda each: columns[each]):
-        rows.setdefault(places[number][1], []).append(number)
-    gaps: list[tuple[float, float, float]] = []
-    for row in rows.values():
-        for left, right in itertools.pairwise(row):
-            columns[right] = max(columns[right], columns[left] + _ASIDE)
-            least = 1 - _BEND * ((left >= boxes) + (right >= boxes))
-            gaps.append((columns[left], columns[right], least))
-    to_left = _packed(columns, gaps)
-    to_right = _packed([-x for x in columns], [(-b, -a, d) for a, b, d in gaps])
-    # The average keeps boxes centered below others.
-    most = max(to_left, default=0.0)
-    moved = [(a + most - b) / 2 for a, b in zip(to_left, to_right, strict=True)]
-    return [(x, y) for x, (_, y) in zip(moved, places, strict=True)]
-
-
-def _packed(
-    columns: Sequence[float], gaps: Sequence[tuple[float, float, float]]
-) -> list[float]:
-    """Move each column as far towards 0 as the minimum distances allow.
-
-    Args:
-        gaps: pairs of columns, and the minimum distance between them.
-    """
-    least: dict[float, list[tuple[float, float]]] = {}
-    for first, second, distance in gaps:
-        least.setdefault(second, []).append((first, distance))
-    moved: dict[float, float] = {}
-    last = 0.0
-    for x in sorted({*columns}):
-        bounds = (moved[first] + distance for first, distance in least.get(x, ()))
-        last = moved[x] = max([last, *bounds])
-    return [moved[x] for x in columns]
-
-
-_ASIDE = 0.001
-"""An offset that makes a separate column."""
+    starts = [0.0]
+    for one, other in itertools.pairwise(row):
+        starts.append(starts[-1] + half[one] + half[other])
+    packs: list[list[float]] = []  # the wanted places of the first items of each
+    for place, start in zip(wanted, starts, strict=False):
+        packs.append([place - start])
+        while len(packs) > 1 and fmean(packs[-2]) > fmean(packs[-1]):
+            packs[-2:] = [packs[-2] + packs[-1]]
+    packed = [mean for pack in packs for mean in [fmean(pack)] * len(pack)]
+    for number, start, mean in zip(row, starts, packed, strict=False):
+        places[number] = mean + start
 
 
 def _layers(boxes: int, edges: Sequence[tuple[int, int]]) -> list[int]:
     """Return the layer of each box: as high as possible, but inputs next to a reader.
 
-    igraph would put inputs at the top, with lines through the whole program.
+    Inputs at the top would draw lines through the whole program.
     """
     layer = [0] * boxes
     for source, reader in sorted(edges, key=lambda edge: edge[1]):
