@@ -171,7 +171,7 @@ class _Runner:
     ) -> Ending | None:
         """Run with a flag, and append a row."""
         command = " ".join(filter(None, [str(flag), "python repro.py"]))
-        row, ending = Row(str(flag), command, Outcome.NOT_ASKED), None
+        row, ending = Row(str(flag), command, Outcome.NOT_TESTED), None
         if why := self._explain_no_run(flag):
             row = replace(row, why=why)
         else:

@@ -83,14 +83,17 @@ class Tie:
     rank: int
     members: tuple[Suspect, ...]
 
+    @property
+    def is_explained(self) -> bool:
+        """Whether one reason makes all of them suspects."""
+        return len({member.why for member in self.members}) == 1
+
     def __str__(self) -> str:
         first, *others = self.members
         if not others:
             return f"suspect: {first}"
         why = f", each of which {first.why}"
-        if {member.why for member in others} != {first.why}:
-            why = ", all equally likely"
-        elif first.why.startswith(_IN_KERNEL):
+        if first.why.startswith(_IN_KERNEL):
             why = f" of kernel {first.why.removeprefix(_IN_KERNEL)}"
         # A higher-order operator has no overload: ``cond``.
         names = (m.operator.rpartition(".")[0] or m.operator for m in self.members)

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from shrinkfx.failure.signature import Signature
 from shrinkfx.findings.chain import Chain
@@ -41,7 +41,12 @@ class Outcome(StrEnum):
     OTHER = "another failure"
     PASSES = "passes"
     OPEN = "no answer"
-    NOT_ASKED = "not asked"
+    NOT_TESTED = "not tested"
+
+    @classmethod
+    def _missing_(cls, value: object) -> Self | None:
+        """Accept the word of earlier versions."""
+        return cls.NOT_TESTED if value == "not asked" else None
 
 
 @dataclass(frozen=True)
@@ -230,7 +235,7 @@ def _guide(guide: Guide) -> Iterator[str]:
         else:
             names = [_name(row) for row in rows]
         if names:
-            why = f" ({_why(rows)})" if outcome is Outcome.NOT_ASKED else ""
+            why = f" ({_why(rows)})" if outcome is Outcome.NOT_TESTED else ""
             yield f"flags:    {outcome}: {', '.join(names)}{why}"
     if guide.files:
         yield f"files:    {len(guide.files)} in explain/"
@@ -241,7 +246,7 @@ _ORDER = (
     Outcome.OTHER,
     Outcome.OPEN,
     Outcome.SAME,
-    Outcome.NOT_ASKED,
+    Outcome.NOT_TESTED,
 )
 
 

@@ -1006,7 +1006,8 @@ def attempt(
         traces = in_one.traces
     evidence = Evidence.from_traces(traces)
     suspects = _suspects(tried.subject, described, evidence, tried.seen[-1])
-    shown = (short_kernels(str(tie)) for tie in group_ties(suspects)[:_SHOWN])
+    ties = [tie for tie in group_ties(suspects)[:_SHOWN] if tie.is_explained]
+    shown = (short_kernels(str(tie)) for tie in ties)
     for line in dict.fromkeys(shown):  # calls in one line of the model read alike
         program.context.note(line)
     return replace(tried, subject=replace(tried.subject, suspects=suspects))

@@ -39,7 +39,7 @@ def test_guide_of_an_index_out_of_bounds(tmp_path: Path) -> None:
     outcomes = [row.outcome for row in found.rows]
     assert outcomes == [
         *[Outcome.SAME] * 3,
-        *[Outcome.NOT_ASKED] * 2,
+        *[Outcome.NOT_TESTED] * 2,
         *[Outcome.SAME] * 3,
     ]
     assert f"in {found.last_launch}" in found.rows[2].output

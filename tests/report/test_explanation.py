@@ -201,18 +201,18 @@ def test_flags_are_listed_by_outcome() -> None:
         Row("C=2 ONLY=kernel", "", Outcome.PASSES),
         Row("D=1", "", Outcome.OPEN, why="not enough time left"),
         Row("E=1", "", Outcome.SAME),
-        Row("F=1", "", Outcome.NOT_ASKED, why="it is for CUDA"),
+        Row("F=1", "", Outcome.NOT_TESTED, why="it is for CUDA"),
     )
     assert explanation_lines(Explanation(guide=Guide(rows)), FAILURE) == (
         "flags:    passes: C=2",
         "flags:    another failure: B=1 (assert in run: no)",
         "flags:    no answer: D=1 (not enough time left)",
         "flags:    same failure: A=1, E=1",
-        "flags:    not asked: F=1 (it is for CUDA)",
+        "flags:    not tested: F=1 (it is for CUDA)",
     )
-    more = Guide((*rows[-1:], Row("G=1", "", Outcome.NOT_ASKED, why="minutes")))
+    more = Guide((*rows[-1:], Row("G=1", "", Outcome.NOT_TESTED, why="minutes")))
     (told,) = explanation_lines(Explanation(guide=more), FAILURE)
-    assert told == "flags:    not asked: F=1, G=1 (for the reasons, see explain.json)"
+    assert told == "flags:    not tested: F=1, G=1 (for the reasons, see explain.json)"
     assert explanation_lines(Explanation(guide=Guide(rows[:1])), FAILURE) == ()
 
 

@@ -344,11 +344,10 @@ def _rejected_input(explanation: Explanation) -> str:
 
 def list_named_operators(facts: IssueFacts, explanation: Explanation) -> list[str]:
     """List the culprit operators if known, otherwise all operators that remain."""
-    culprits = [each.operator for each in explanation.culprits]
-    if len(culprits) > _NAMED or not culprits:
-        python = ("<built-in", "<function")
-        culprits = [name for name in facts.targets if not name.startswith(python)]
-    return list(dict.fromkeys(map(strip_default_overload, culprits or facts.targets)))
+    python = ("<built-in", "<function")
+    names = [each.operator for each in explanation.culprits]
+    names = names or [name for name in facts.targets if not name.startswith(python)]
+    return list(dict.fromkeys(map(strip_default_overload, names or facts.targets)))
 
 
 _CLASSES = re.compile(r"^(?:[\w.]*(?:Error|Exception): )+")
