@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from typing import Any, Self
 
@@ -177,13 +177,12 @@ class Signature:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """Read the output of ``asdict``."""
-        named = {name: data[name] for name in ("detail", "text", "match")}
-        named |= {name: data.get(name, "") for name in ("differs", "only")}
-        operators = tuple(data.get("operators", ()))
-        kind, stage = Kind(data["kind"]), Stage(data["stage"])
-        beside_nan = bool(data.get("beside_nan"))
-        return cls(kind, stage, **named, operators=operators, beside_nan=beside_nan)
+        """Read the output of ``asdict``, also of earlier versions."""
+        known = {
+            each.name: data[each.name] for each in fields(cls) if each.name in data
+        }
+        known |= {"kind": Kind(data["kind"]), "stage": Stage(data["stage"])}
+        return cls(**{**known, "operators": tuple(data.get("operators", ()))})
 
     def __str__(self) -> str:
         if self.kind is Kind.CHECK:

@@ -60,8 +60,7 @@ class Message:
             raise TypeError(f"{cls.__name__} has no {', '.join(unknown)}")
         if missing := sorted(names - data.keys()):
             raise TypeError(f"{cls.__name__} without {', '.join(missing)}")
-        read = {name: read_value(hints[name], value) for name, value in data.items()}
-        return cls(**read)
+        return cls(**{n: read_value(hints[n], value) for n, value in data.items()})
 
     @classmethod
     def from_line(cls, line: str | bytes) -> Self:

@@ -270,98 +270,91 @@ def find_model_remains(script: str, carried: PreloadBundle) -> ModelRemains:
     """Find the parts of a user's model that a repro contains."""
     tree = ast.parse(script)
     module = find_program_class(tree) or ast.Module([], [])
-    inputs = [n for n in tree.body if isinstance(n, ast.Assign) and _name(n) in _INPUTS]
-    return ModelRemains(
-        names=_unique([*_names(module), *_dims(tree)]),
-        operators=_unique(_operators(module)),
-        constants=_unique(_constants(module)),
-        values=_unique([*_values(module), *_values(*inputs), *_numbers(*inputs)]),
-        sources=(*_sources(carried), *_embedded(tree)),
-        places=_unique(_places(script)),
-        header=_unique([n for n in _FILE.findall(script) if n != PLACEHOLDER_NAME]),
-    )
+    assigned = [(n, _name(n)) for n in tree.body if isinstance(n, ast.Assign)]
+    inputs = [node for node, name in assigned if name in _INPUTS]
+    found: dict[str, list[str]] = {kind: [] for kind in ModelRemains.__annotations__}
+    for node in (module, *inputs):
+        for kind, text in _list_remains(node):
+            if node is module or kind == "values":
+                found[kind].append(text)
+    found["names"] += [
+        name for node, name in assigned if _called(node.value) == "torch.export.Dim"
+    ]
+    found["names"] = [
+        n for n in found["names"] if n != "self" and not GENERIC.fullmatch(n)
+    ]
+    found["values"] += [text for node in inputs for text in _list_numbers(node.value)]
+    used = (name for name, how in carried.kept.items() if how not in _NOT_THERE)
+    found["sources"] = [name.rpartition("/")[2] for name in used]
+    found["sources"] += [*carried.modules, *carried.files]
+    if any(name == "exported" for _, name in assigned):
+        found["sources"].append("the embedded program")
+    for place in _PLACE.findall(script):
+        found["places"] += filter(None, place)
+    found["header"] = [n for n in _FILE.findall(script) if n != PLACEHOLDER_NAME]
+    return ModelRemains(**{k: tuple(dict.fromkeys(v)) for k, v in found.items()})
 
 
 _FILE = re.compile(r"^# Made by: .*?([\w.-]+\.(?:pt2|py))\b", re.MULTILINE)
 
+_PLACE = re.compile(r"\)  # ([\w.-]+\.py):\d+(?:, (\S+))?$", re.MULTILINE)
+
 _INPUTS = ("args", "passing", "failing", "exported")
 
+_NOT_THERE = ("not needed", "imported")
 
-def _names(module: ast.AST) -> Iterator[str]:
-    """Yield the names of inputs and weights that are not generated."""
-    for node in ast.walk(module):
-        if isinstance(node, ast.FunctionDef) and node.name == "forward":
-            yield from _own(each.arg for each in node.args.args)
-        elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
-            target = node.targets[0]
-            is_torch = _called(node.value).startswith("torch")
-            if is_torch and isinstance(target, ast.Attribute):
-                yield from _own([target.attr])
-        elif isinstance(node, ast.Call) and _called(node) == "self.register_buffer":
-            yield from _own([str(ast.literal_eval(node.args[0]))])
+_PLAIN = {None, "cpu", "cuda", "none", "nan", "inf", "-inf", 0.5, *range(-16, 17)}
+"""Constants that say nothing about a model."""
 
 
-def _own(names: Iterator[str] | list[str]) -> Iterator[str]:
-    yield from (n for n in names if n != "self" and not GENERIC.fullmatch(n))
+def _list_remains(tree: ast.AST) -> Iterator[tuple[str, str]]:
+    """Yield names, operators, constants and tensors with exact values, by kind."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.FunctionDef(name="forward"):
+                yield from (("names", each.arg) for each in node.args.args)
+            case ast.Assign(targets=[ast.Attribute(attr=name), *_]):
+                if _called(node.value).startswith("torch"):
+                    yield "names", name
+            case ast.Subscript(value=ast.Name("data")):
+                yield "values", str(ast.literal_eval(node.slice))
+            case ast.Attribute():
+                found = re.fullmatch(r"torch\.ops\.((\w+)\.\w+)", ast.unparse(node))
+                if found and found[2] not in {*PYTORCH_NAMESPACES, "higher_order"}:
+                    yield "operators", found[1]
+            case ast.Call():
+                if _called(node) == "self.register_buffer":
+                    yield "names", str(ast.literal_eval(node.args[0]))
+                if _is_literal(node):
+                    yield "values", cut_text(ast.unparse(node), 40)
+                if _called(node).startswith("torch.ops."):
+                    for argument in (*node.args, *(k.value for k in node.keywords)):
+                        for leaf in _list_constants(argument):
+                            if leaf not in _PLAIN:
+                                yield "constants", cut_text(repr(leaf), 40)
 
 
-def _called(call: ast.Call) -> str:
-    return ast.unparse(call.func) if isinstance(call.func, ast.Attribute) else ""
+def _list_constants(tree: ast.AST) -> list[object]:
+    return [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)]
 
 
-def _dims(tree: ast.Module) -> Iterator[str]:
-    for node in tree.body:
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
-            is_dim = _called(node.value) == "torch.export.Dim"
-            yield from _own([_name(node)]) if is_dim else ()
+def _called(call: ast.expr) -> str:
+    is_call = isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute)
+    return ast.unparse(call.func) if is_call else ""  # type: ignore[attr-defined]
 
 
 def _name(node: ast.Assign) -> str:
     return node.targets[0].id if isinstance(node.targets[0], ast.Name) else ""
 
 
-def _operators(module: ast.AST) -> Iterator[str]:
-    for node in ast.walk(module):
-        if isinstance(node, ast.Attribute):
-            found = re.fullmatch(r"torch\.ops\.((\w+)\.\w+)", ast.unparse(node))
-            if found and found[2] not in {*PYTORCH_NAMESPACES, "higher_order"}:
-                yield found[1]
-
-
-_PLAIN = {None, "cpu", "cuda", "none", "nan", "inf", "-inf", 0.5, *range(-16, 17)}
-"""Constants that say nothing about a model."""
-
-
-def _constants(module: ast.AST) -> Iterator[str]:
-    """Yield the constants among the arguments of operators that may be the model's."""
-    for node in ast.walk(module):
-        if isinstance(node, ast.Call) and _called(node).startswith("torch.ops."):
-            for argument in (*node.args, *(each.value for each in node.keywords)):
-                for leaf in ast.walk(argument):
-                    if isinstance(leaf, ast.Constant) and leaf.value not in _PLAIN:
-                        yield cut_text(repr(leaf.value), 40)
-
-
-def _values(*places: ast.AST) -> Iterator[str]:
-    """Yield the names of tensors with exact values, instead of seeded ones."""
-    for place in places:
-        for node in ast.walk(place):
-            if isinstance(node, ast.Call) and _is_literal(node):
-                yield cut_text(ast.unparse(node), 40)
-            elif isinstance(node, ast.Subscript) and ast.unparse(node.value) == "data":
-                yield str(ast.literal_eval(node.slice))
-
-
 def _is_literal(node: ast.Call) -> bool:
+    """Return whether a call makes a tensor from exact values."""
     name = ast.unparse(node.func)
     if name not in _OF_VALUES:
         return name == "unpack"
-    values = ast.walk(node.args[_OF_VALUES[name]])
-    leaves = (n.value for n in values if isinstance(n, ast.Constant))
+    leaves = _list_constants(node.args[_OF_VALUES[name]])
     if name == "torch.full":  # the search simplifies values to powers
-        leaves = (
-            n for n in leaves if not isinstance(n, float | int) or not is_power(n)
-        )
+        leaves = [n for n in leaves if not (isinstance(n, float | int) and is_power(n))]
     return any(leaf not in _PLAIN for leaf in leaves)
 
 
@@ -369,44 +362,16 @@ _OF_VALUES = {"torch.tensor": 0, "torch.full": 1}
 """Constructors of tensors from values, and the position of that argument."""
 
 
-def _numbers(*assigned: ast.Assign) -> Iterator[str]:
+def _list_numbers(node: ast.expr) -> Iterator[str]:
     """Yield inputs that are numbers or texts instead of tensors."""
-    rest = [each.value for each in assigned]
-    while rest:
-        node = rest.pop(0)
-        if isinstance(node, (ast.Tuple, ast.List)):
-            rest[:0] = node.elts
-        elif isinstance(node, ast.Dict):
-            rest[:0] = node.values
-        elif isinstance(node, ast.UnaryOp):
-            rest[:0] = [node.operand]
-        elif isinstance(node, ast.Constant) and node.value not in _PLAIN:
-            yield cut_text(repr(node.value), 40)
-
-
-def _sources(carried: PreloadBundle) -> tuple[str, ...]:
-    used = [name for name, how in carried.kept.items() if how not in _NOT_THERE]
-    names = [name.rpartition("/")[2] for name in used]
-    return _unique([*names, *carried.modules, *carried.files])
-
-
-def _embedded(tree: ast.Module) -> Iterator[str]:
-    """Yield ``the embedded program`` if the script loads one instead of printing it."""
-    if any(isinstance(n, ast.Assign) and _name(n) == "exported" for n in tree.body):
-        yield "the embedded program"
-
-
-_NOT_THERE = ("not needed", "imported")
-
-
-def _places(script: str) -> Iterator[str]:
-    for line in script.splitlines():
-        if found := re.search(r"\)  # ([\w.-]+\.py):\d+(?:, (\S+))?$", line):
-            yield from filter(None, found.groups())
-
-
-def _unique(names: Iterator[str] | list[str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(names))
+    match node:
+        case ast.Tuple(elts=items) | ast.List(elts=items) | ast.Dict(values=items):
+            for item in items:
+                yield from _list_numbers(item)
+        case ast.UnaryOp(operand=operand):
+            yield from _list_numbers(operand)
+        case ast.Constant(value=value) if value not in _PLAIN:
+            yield cut_text(repr(value), 40)
 
 
 # --- the error log
