@@ -67,7 +67,7 @@ def read_file(name: str) -> str:
 
 def _shorten(words: Sequence[str]) -> list[str]:
     others = len(words) - _NAMED
-    return [*words[:_NAMED], *([f"{others} others"] if others > 0 else [])]
+    return [*words[:_NAMED], *([counted(others, "other")] if others > 0 else [])]
 
 
 def _join_lines(text: str) -> str:
