@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,7 +62,7 @@ def draw(
     """Plot where the program passes and fails.
 
     One symbol gives a strip, two give a map. Of three or more symbols, the plot shows
-    the two that best separate passing from failing sizes.
+    the first two.
 
     Args:
         marks: the smallest sizes of each failure.
@@ -80,7 +79,7 @@ def draw(
     matplotlib.rcParams["svg.hashsalt"] = PICTURE
     from matplotlib import pyplot
 
-    axes_of = best_pair(points) if len(names) > 1 else (0,)
+    axes_of = (0, 1) if len(names) > 1 else (0,)
     high = 1.2 if len(axes_of) == 1 else 5.0
     figure, axes = pyplot.subplots(figsize=(7, high), layout="constrained")
     for answer, colour in _COLOURS.items():
@@ -106,36 +105,3 @@ def draw(
 
 def _at(sizes: Sizes, axes_of: Sequence[int]) -> tuple[int, ...]:
     return sizes[axes_of[0]], (sizes[axes_of[1]] if len(axes_of) == 2 else 0)
-
-
-def best_pair(points: Sequence[Point]) -> tuple[int, int]:
-    """Choose the two symbols that best separate passing from failing sizes.
-
-    This is the pair on whose map the fewest points have a nearest neighbor with another
-    result.
-    """
-    decided = [p for p in points if p.answer in ("passes", "fails")]
-    count = len(points[0].sizes)
-    pairs = list(itertools.combinations(range(count), 2))
-    return min(pairs, key=lambda pair: _count_mixed_neighbours(decided, pair))
-
-
-def _count_mixed_neighbours(points: Sequence[Point], pair: tuple[int, int]) -> int:
-    ranks = [
-        {size: rank for rank, size in enumerate(sorted({p.sizes[i] for p in points}))}
-        for i in pair
-    ]
-    places = [
-        tuple(rank[p.sizes[i]] for i, rank in zip(pair, ranks, strict=True))
-        for p in points
-    ]
-    mixed = 0
-    for index, place in enumerate(places):
-        others = (n for n in range(len(points)) if n != index)
-        nearest = min(others, key=lambda n: _gap(place, places[n]), default=index)
-        mixed += points[nearest].answer != points[index].answer
-    return mixed
-
-
-def _gap(one: tuple[int, ...], other: tuple[int, ...]) -> int:
-    return sum(abs(a - b) for a, b in zip(one, other, strict=True))

@@ -47,9 +47,8 @@ from shrinkfx.report.in_compiler import (
     format_disappears_without,
     format_stops_in_function,
 )
-from shrinkfx.report.issue.facts import IssueFacts, facts_of
 from shrinkfx.report.issue.script import find_model_remains
-from shrinkfx.report.issue.text import ISSUE, issue_text
+from shrinkfx.report.issue.text import ISSUE, IssueFacts, facts_of, issue_text
 from shrinkfx.report.page.record import (
     REPORT,
     Check,

@@ -1,4 +1,4 @@
-"""Reports of compute-sanitizer, in the forms that CUDA 11 to 13 give them.
+"""Reports of compute-sanitizer, in the forms that CUDA 12 and 13 give them.
 
 No run of ours is among them: these are forms that others have published (NVIDIA's
 manual, reports of bugs), with kernels by the names that Inductor gives.
@@ -50,12 +50,6 @@ INLINED = """\
 =========         Device Frame: triton_poi_fused_mul_2+0x19560 in k.py:58
 =========     Saved host backtrace up to driver entry point at kernel launch time
 """
-BY_CUDA_11 = """\
-========= Invalid __global__ write of size 4
-=========     at 0x00000060 in demo.cu:6:unaligned_kernel(void)
-=========     by thread (0,0,0) in block (0,0,0)
-=========     Address 0x400100001 is out of bounds
-"""
 WITHOUT_LINES = """\
 ========= Invalid __shared__ read of size 8 bytes
 =========     at void at::native::gather(float *, int)+0x490
@@ -106,13 +100,6 @@ RACES = """\
                 *("global out of bounds", "read", 4, "triton_poi_fused_mul_2", 58),
                 "209 bytes after a 4-byte allocation",
                 *("0x327f6c26d4", "0,0,0", "0,0,0"),
-            ),
-        ),
-        (
-            BY_CUDA_11,
-            MemoryReport(
-                *("global out of bounds", "write", 4, "unaligned_kernel", 6, ""),
-                *("0x400100001", "0,0,0", "0,0,0"),
             ),
         ),
         (

@@ -34,14 +34,13 @@ from shrinkfx.report.in_compiler import (
     format_disappears_without,
     format_stops_in_function,
 )
-from shrinkfx.report.issue.facts import IssueFacts, facts_of
 from shrinkfx.report.issue.script import (
     Traits,
     error_log,
     find_model_remains,
     quote_script,
 )
-from shrinkfx.report.issue.text import issue_text, title_of
+from shrinkfx.report.issue.text import IssueFacts, facts_of, issue_text, title_of
 from shrinkfx.report.record import (
     Failure,
     ModelRemains,

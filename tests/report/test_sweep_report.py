@@ -12,7 +12,6 @@ from shrinkfx.report.sweep import (
     PICTURE,
     Point,
     SweepRow,
-    best_pair,
     draw,
     format_sweep_table,
 )
@@ -45,10 +44,6 @@ def points(count: int) -> list[Point]:
     return [Point(s, "fails" if sum(s[-2:]) > most else "passes") for s in sizes]
 
 
-def test_map_uses_the_two_most_predictive_symbols() -> None:
-    assert best_pair(points(4)) == (2, 3)
-
-
 def test_missing_matplotlib_gives_an_installation_hint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -66,7 +61,7 @@ def test_picture_shows_each_verdict_and_marks_the_smallest_sizes(
     shown = [*points(count), Point((50,) * count, "invalid")]
     assert draw(tmp_path, names, shown, [(60,) * count]) == ""
     first = (tmp_path / PICTURE).read_text()
-    for word in ("passes", "fails", "invalid", *names[-2:]):
+    for word in ("passes", "fails", "invalid", *names[:2]):
         assert f"<!-- {word} -->" in first
     draw(tmp_path, names, shown, [])
     assert (tmp_path / PICTURE).read_text() != first

@@ -141,8 +141,7 @@ def _kernel(stack: str) -> tuple[str, int]:
 
 # Parse reports of compute-sanitizer: the kernel, the access, the line, the thread.
 #
-# The patterns match the output of CUDA 12 and 13. In reports of older versions, the
-# address precedes the kernel, and there is no distance to an allocation.
+# The patterns match the output of CUDA 12 and 13.
 
 _REPORT = re.compile(
     r"^={9} (?:Invalid __(?P<space>\w+)__ (?P<access>\w+) of size (?P<bytes>[\d,]+)"
@@ -153,9 +152,7 @@ _REPORT = re.compile(
 )
 _BODY = re.compile(r"={9} {2,}([^\n]*)")
 _PLACE = re.compile(
-    r"(?:0x[0-9a-f]+ in (?P<old_file>[^\s:]+):(?P<old_line>\d+):(?P<old>[^\n]+)"
-    r"|0x[0-9a-f]+ in (?P<older>[^\n]+)"
-    r"|(?P<kernel>.+?)\+0x[0-9a-f]+(?: in (?P<file>\S+):(?P<line>\d+))?)"
+    r"(?P<kernel>.+?)\+0x[0-9a-f]+(?: in (?P<file>\S+):(?P<line>\d+))?"
     r"(?: \[\d+ hazards\])?$"
 )
 _THREAD = re.compile(r"by thread \(([\d,]+)\) in block \(([\d,]+)\)")
@@ -236,9 +233,7 @@ def _find_gpu_kernel(lines: list[str]) -> tuple[str, int]:
     frames = [line for line in lines if line.startswith(_GPU_FRAME)]
     for place in (*reversed(frames), *lines[:1]):
         if found := _PLACE.match(place.removeprefix(_GPU_FRAME).removeprefix("at ")):
-            name = found["kernel"] or found["old"] or found["older"]
-            number = found["line"] or found["old_line"] or "0"
-            return name.partition("(")[0].strip(), int(number)
+            return found["kernel"].partition("(")[0].strip(), int(found["line"] or 0)
     return UNKNOWN_KERNEL, 0
 
 
