@@ -158,12 +158,16 @@ def _accusations(
     if number := _find_named_launches(evidence):
         sure = 1.0 if _USERS in evidence.text else 0.9
         yield from _accuse_kernel_nodes(evidence, number, skeleton, failure, sure)
-    elif failure.stage is Stage.RUN and (number := _find_faulting_launches(evidence)):
-        yield from _accuse_kernel_nodes(evidence, number, skeleton, failure, _FAULTED)
-    elif failure.stage is Stage.RUN and (number := _find_reached_launches(evidence)):
-        # A corrupt heap becomes visible later than where it was corrupted.
-        sure = 0.4 if failure.kind is Kind.IMA else _FAULTED
-        yield from _accuse_kernel_nodes(evidence, number, skeleton, failure, sure)
+    elif failure.stage is Stage.RUN:
+        kernels = [launch.kernel for launch in evidence.launches]
+        place = find_faulting_launch(kernels, evidence.code, evidence.text)
+        sure = _FAULTED
+        if place is None:
+            place = find_reached_launch(kernels, evidence.printed)
+            # A corrupt heap becomes visible later than where it was corrupted.
+            sure = 0.4 if failure.kind is Kind.IMA else _FAULTED
+        if place is not None:
+            yield from _accuse_kernel_nodes(evidence, [place], skeleton, failure, sure)
 
 
 def _weight_of_mismatch(failure: Signature) -> float:
@@ -229,17 +233,6 @@ _INDUCTORS = re.compile(r"(?:^|_)(?:cpp|cuda|triton_[a-z]{3})_fused_")
 
 _USERS = "(user kernel "
 """The text after the name of a user's kernel in a finding of the interpreter."""
-
-
-def _find_reached_launches(evidence: Evidence) -> list[int]:
-    place = find_reached_launch([x.kernel for x in evidence.launches], evidence.printed)
-    return [] if place is None else [place]
-
-
-def _find_faulting_launches(evidence: Evidence) -> list[int]:
-    kernels = [launch.kernel for launch in evidence.launches]
-    place = find_faulting_launch(kernels, evidence.code, evidence.text)
-    return [] if place is None else [place]
 
 
 def _accuse_kernel_nodes(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 
@@ -63,26 +64,6 @@ def skeletons(draw: st.DrawFn, max_operators: int = 12) -> Skeleton:
     return skeleton(nodes, " ".join(dict.fromkeys(outputs)), writes, sizes)
 
 
-def _single(name: str, operands: str) -> dict[str, Node]:
-    return {name: operator(operands)}
-
-
-def _halved(name: str, operands: str) -> dict[str, Node]:
-    return {name: operator(operands, value=HALVES)}
-
-
-def _pointwise(name: str, operands: str) -> dict[str, Node]:
-    return {name: operator(operands, pointwise=True)}
-
-
-def _repeated(name: str, operands: str) -> dict[str, Node]:
-    return {name: operator("row", storage=0)}
-
-
-def _grown(name: str, operands: str) -> dict[str, Node]:
-    return {name: operator(operands, value=DYNAMIC)}
-
-
 def _pair(name: str, operands: str) -> dict[str, Node]:
     both = operator(operands, value=None)
     return {name: both, f"{name}a": projection(name), f"{name}b": projection(name)}
@@ -105,10 +86,15 @@ def _looped(name: str, operands: str) -> dict[str, Node]:
     }
 
 
-_SHAPES = (
-    *(_single, _single, _halved, _grown, _pair, _sized, _looped),
-    *(_pointwise, _repeated),
+_SHAPES: tuple[Callable[[str, str], dict[str, Node]], ...] = (
+    lambda name, operands: {name: operator(operands)},
+    lambda name, operands: {name: operator(operands, value=HALVES)},
+    lambda name, operands: {name: operator(operands, value=DYNAMIC)},
+    lambda name, operands: {name: operator(operands, pointwise=True)},
+    lambda name, _: {name: operator("row", storage=0)},
+    *(_pair, _sized, _looped),
 )
+"""Make an operator of each kind, with its results, from its name and operands."""
 
 
 def _is_tensor(node: str | Node) -> bool:
