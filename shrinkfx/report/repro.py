@@ -33,6 +33,10 @@ class Data(StrEnum):
     EXACT = "exact"
 
 
+_OF_WEIGHTS = (Data.EXACT_WEIGHTS, Data.EXACT)
+_OF_INPUTS = (Data.EXACT_INPUTS, Data.EXACT)
+
+
 class Values:
     """Chooses the expression of each tensor, and records the helpers that it needs."""
 
@@ -41,23 +45,9 @@ class Values:
         self._texts: list[str] = []
         self.needs_data = False
 
-    def weight(self, name: str, written: Expression) -> str:
-        exact = self._data in (Data.EXACT_WEIGHTS, Data.EXACT)
-        return self._choose(name, written, exact)
-
-    def example(self, name: str, written: Expression) -> str:
-        """Return the expression of an example input.
-
-        Any values do, because only export reads them.
-        """
-        return self._choose(name, written, exact=False)
-
-    def input(self, name: str, written: Expression) -> str:
-        exact = self._data in (Data.EXACT_INPUTS, Data.EXACT)
-        return self._choose(name, written, exact)
-
-    def _choose(self, name: str, written: Expression, exact: bool) -> str:
-        text = written.exact if exact else written.seeded
+    def choose(self, name: str, written: Expression, exact_in: Sequence[Data]) -> str:
+        """Return the exact values with some sources of values, else seeded ones."""
+        text = written.exact if self._data in exact_in else written.seeded
         if not text:
             self.needs_data = True
             text = f'data["{name}"]'
@@ -291,7 +281,7 @@ def _module(printed: Source, values: Values) -> str:
 
 def _weight_line(weight: Weight, values: Values) -> str:
     name, kind = weight.attribute, weight.kind
-    text = values.weight(f"weight_{name}", weight.text)
+    text = values.choose(f"weight_{name}", weight.text, _OF_WEIGHTS)
     match kind:
         case "parameter":
             return f"self.{name} = torch.nn.Parameter({text}, requires_grad=False)"
@@ -307,14 +297,14 @@ def _weight_line(weight: Weight, values: Values) -> str:
 def _inputs(printed: Source, values: Values, record: RunRecord) -> str:
     inputs, example = printed.inputs, _example(printed, record)
     only_exports = example == "args" and any(_has(printed, run) for run in _RUNS)
-    take = values.example if only_exports else values.input
-    texts = [take(f"example_{i.name}", i.example) for i in inputs]
+    exact_in = () if only_exports else _OF_INPUTS  # export reads no values
+    texts = [values.choose(f"example_{i.name}", i.example, exact_in) for i in inputs]
     lines = [_tuple(example, texts)]
     for run in _RUNS:
         if not _has(printed, run):
             continue
         texts = [
-            values.input(f"{run}_{item.name}", expression)
+            values.choose(f"{run}_{item.name}", expression, _OF_INPUTS)
             if (expression := _of_run(item, run))
             else f"{example}[{place}]"
             for place, item in enumerate(inputs)
