@@ -196,7 +196,8 @@ def of_mismatch(said: str = "lies", **more: Any) -> Explanation:
     """Blame an operator of the user's."""
     lie = OperatorMismatch(MIX, said, "/home/me/models/ops.py:12", **more)
     reads = "Compiled code reads that result as it is declared."
-    return Explanation((lie.sentence, reads), culprits=(MIX,), mismatches=(lie,))
+    cause = (lie.sentence, reads)
+    return Explanation(cause=cause, culprits=(MIX,), mismatches=(lie,))
 
 
 def stopped(
@@ -224,7 +225,11 @@ def cases_of_cause() -> Iterator[tuple[str, Case]]:
     flaky = replace(FACTS, rate=0.4, minimal=False, interpreted="sm_90")
     yield "no cause, flaky", (flaky, Explanation())
     halted = stopped("the run", message=RAISES.message)
-    known = {"cause": halted.cause, "compile_error": halted, "culprits": ()}
+    known: dict[str, Any] = {
+        "cause": halted.cause,
+        "compile_error": halted,
+        "culprits": (),
+    }
     yield case("cause that repeats the error", RAISES, **known)
     line = CodeLine(13, "x = no_such(y);", at_fault=True)
     text = "'no_such' was not declared in this scope"
@@ -264,10 +269,13 @@ def cases_of_facts() -> Iterator[tuple[str, Case]]:
     yield case("kinds that were not tested", open_kinds)
     yield case("stopped early", open_kinds, stopped="the minutes are spent")
     said = "interpreter: illegal memory access: of 4 bytes at `tl.load(x)`"
-    known = {"kind": Kind.IMA, "message": said, "environment": ("X",)}
+    known: dict[str, Any] = {"kind": Kind.IMA, "message": said, "environment": ("X",)}
     yield case("interpreter", **known, interpreted="sm_90")
     yield case("variable", **known)
-    checks = {"kind": Kind.CHECK_INPUTS, "environment": ("AOTI_RUNTIME_CHECK_INPUTS",)}
+    checks: dict[str, Any] = {
+        "kind": Kind.CHECK_INPUTS,
+        "environment": ("AOTI_RUNTIME_CHECK_INPUTS",),
+    }
     yield case("input check", **checks)
     warnings = (
         "with CHECK=1 the program refuses its inputs (size 25==22); the inputs may be "
@@ -329,8 +337,8 @@ def cases_for_authors() -> Iterator[tuple[str, Case]]:
     interpreted = replace(interpreted, kind=Kind.COMPILE_ERROR)
     yield "author, compile error", (interpreted, of_mismatch(said))
     for what in VALUE_DEPENDENCIES:
-        found = OperatorFinding("mine.mix.default", what, "mix", "for x[2]")
-        yield f"author, {what}", (FACTS, of_mismatch(found.behavior_text, what=what))
+        of = OperatorFinding("mine.mix.default", what, "mix", "for x[2]")
+        yield f"author, {what}", (FACTS, of_mismatch(of.behavior_text, what=what))
     known = ("torch 2.13.0", "Python 3.11.7", "g++ 12.2.0", "on Linux x86_64")
     for name, made in {
         "shape": tensor("float32", 4, 7),

@@ -558,7 +558,11 @@ def cases() -> Iterator[tuple[str, str]]:
 
 def cases_of_memory() -> Iterator[tuple[str, str]]:
     report = MemoryReport("heap-buffer-overflow", "read", 64, "cpp_fused_0", 27, "")
-    guarded = {"signature": IMA, "guard": Guard.AFTER, "without_guards": "passes"}
+    guarded: dict[str, Any] = {
+        "signature": IMA,
+        "guard": Guard.AFTER,
+        "without_guards": "passes",
+    }
     yield "guard pages", script(**guarded, report=report)
     yield "needs no guard pages", script(signature=IMA, without_guards="crash in run")
     record = about(short_results=("my.narrow.default", "my.other.default"))
