@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from statistics import fmean
 
@@ -80,7 +80,9 @@ def parts_of_candidate(
     candidate: Candidate, culprits: Collection[str] = ()
 ) -> list[Part]:
     """List the boxes of a candidate that was not printed."""
-    return _parts(candidate, candidate.keep, culprits, candidate.sinks)
+    parts = _parts(candidate, candidate.keep, culprits, candidate.sinks)
+    inputs = candidate.inputs
+    return [replace(p, label=p.more) if p.name in inputs else p for p in parts]
 
 
 def _parts(
