@@ -431,7 +431,7 @@ BUDGETS = {
     "strategies": 820,
     "sweep": 560,
     "system": 570,
-    "testing": 370,
+    "testing": 365,
     "top": 180,
     "worker": 17_180,
 }

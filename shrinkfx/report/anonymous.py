@@ -318,7 +318,7 @@ _OMITTED = "The input program is omitted, because the run is anonymous."
 def anonymize_run(run: Run, renamed: Mapping[str, str], files: Iterable[str]) -> Run:
     """Remove from a run all names of the user's model, and its graph.
 
-    The record is made anew, so that no field reaches the page unreviewed.
+    The record is rebuilt, so that no field reaches the page unreviewed.
 
     Args:
         renamed: the repro's names of inputs and weights, by their names in the reduced

@@ -167,7 +167,9 @@ def explained(out: Path) -> Path:
         unknown=("the original's kernel",),
         chain=chain,
         decisions=Decisions(OptionSearch(32, (setting,), minimal=True), (left_out,)),
-        guide=Guide((Row("CUDA_LAUNCH_BLOCKING=1", "", Flagged.NOT_TESTED, why="CPU"),)),
+        guide=Guide(
+            (Row("CUDA_LAUNCH_BLOCKING=1", "", Flagged.NOT_TESTED, why="CPU"),)
+        ),
     )
     (out / "explain.json").write_text(known.to_line())
     sources = out / "explain" / "sources"
