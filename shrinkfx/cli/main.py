@@ -72,7 +72,7 @@ def _main(typed: list[str], stdout: TextIO) -> int | None:
 
 def _doctor(words: list[str]) -> int:
     try:
-        from shrinkfx.cli.doctor import command as doctor
+        from shrinkfx.cli import doctor
     except ImportError as error:
         advice = f"reinstall shrinkfx for {sys.executable}"
         problem = "cannot import a package that shrinkfx needs"

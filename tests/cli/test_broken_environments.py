@@ -25,7 +25,7 @@ from support.broken_environments import (
     with_torch,
 )
 
-from shrinkfx.cli.doctor.parts import INSPECTED
+from shrinkfx.cli.doctor import INSPECTED
 from shrinkfx.versions import RANGE
 
 pytestmark = pytest.mark.processes
@@ -89,7 +89,7 @@ def test_absent_compiler_is_missing(tmp_path: Path) -> None:
     assert {rows[part]["detail"] for part in needing} == {
         "needs C++ compiler: see that row"
     }
-    assert {each.name for each in INSPECTED} < rows.keys()
+    assert {*INSPECTED} < rows.keys()
 
 
 def test_failing_compiler_is_broken(tmp_path: Path) -> None:

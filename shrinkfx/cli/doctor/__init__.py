@@ -1,1 +1,0 @@
-"""``shrinkfx doctor``: test which parts of shrinkfx work in this environment."""
