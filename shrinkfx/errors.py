@@ -139,7 +139,7 @@ class FailsDifferently(NotReproducible):
         advice: what the user can try next.
     """
 
-    def __init__(self, in_script: str, seen: str, advice: MessageText) -> None:
+    def __init__(self, in_script: str, seen: str, advice: str) -> None:
         self.wanted = "any"
         self.runs = 1
         self.seen = [seen]

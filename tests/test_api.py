@@ -12,7 +12,7 @@ import pytest
 
 import shrinkfx
 from shrinkfx import api
-from shrinkfx.api import reducing
+from shrinkfx import api as reducing
 from shrinkfx.errors import UsageError
 from shrinkfx.events import Listener
 from shrinkfx.options.options import Options

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import signal
 import subprocess
@@ -15,16 +14,13 @@ from typing import NoReturn
 import pytest
 
 from shrinkfx import api
-from shrinkfx.api import Reduction, reducing
+from shrinkfx import api as reducing
+from shrinkfx.api import Reduction
 from shrinkfx.cli.main import main
-from shrinkfx.events.terminal import Quiet
 from shrinkfx.failure.signature import Kind, Signature, Stage
-from shrinkfx.options.options import Options, Sweeping
-from shrinkfx.run import folder as run_folder
-from shrinkfx.run.folder import digest_inputs
+from shrinkfx.options.options import Options
 from shrinkfx.run.sweep import SweepFinding, Swept
 from shrinkfx.sweep.examples import SweepFailure
-from shrinkfx.system.output_folder import output_folder
 from shrinkfx.testing import PLANTED, chain, whole
 
 
@@ -155,19 +151,6 @@ def test_invalid_model_path_is_reported(
     )
 
 
-def test_output_folder_of_a_long_program_name_is_shortened(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert output_folder(None, Path(f"{'é' * 125}.pt2")).name == f"{'é' * 100}-1"
-
-
-def test_preload_module_with_a_long_name_is_not_read_as_a_file() -> None:
-    options = Options(Path("model.pt2"), preload=(LONG,))
-    assert options.to_json()["preload"] == [LONG]
-    assert len(digest_inputs(options)) == 64
-
-
 ARCHIVES = {
     "compiled.pt2": {"model/data/aotinductor/model/x.so": "", "model/version": "1"},
     "tensors.pt2": {"archive/data.pkl": "", "archive/version": "3"},
@@ -266,26 +249,6 @@ def test_unusable_files_are_reported_before_torch_is_imported(
     assert after == before
 
 
-@pytest.mark.parametrize(
-    ("denied", "words"), [("is_file", "cannot be read"), ("iterdir", "no such file")]
-)
-def test_unreadable_folder_is_reported(
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    denied: str,
-    words: str,
-) -> None:
-    def deny(*_: object) -> NoReturn:
-        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-
-    monkeypatch.setattr(Path, denied, deny)
-    code, said = answer(capsys, str(tmp_path / "nowhere.pt2"))
-    assert code == 2
-    assert f"nowhere.pt2: {words}" in said
-    assert "pass the path of a .pt2" in said
-
-
 def test_verbose_run_prints_the_traceback_of_an_error(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -335,14 +298,6 @@ def test_preload_exception_is_reported(
     code, said = answer(capsys, str(model), "--preload", str(broken), "--out", out)
     assert code == 2
     assert "no licence" in said
-
-
-def test_help_shows_examples(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        main(["--help-all"])
-    shown = capsys.readouterr().out
-    assert shown.count("\n  shrinkfx ") == 8
-    assert "exit codes:" in shown
 
 
 def swept(status: str, target: SweepFinding | None, folder: Path) -> Swept:
@@ -434,43 +389,6 @@ def test_sweep_continues_with_a_reduction_of_the_requested_kind(
         assert folder == tmp_path
 
 
-@pytest.mark.parametrize("resumes", [False, True], ids=["begins", "resumes"])
-def test_sweep_summary_is_printed_before_the_reduction_starts(
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    tmp_path: Path,
-    model: Path,
-    *,
-    resumes: bool,
-) -> None:
-    """Where the bar shows what is tried, the terminal stays on its line."""
-    order: list[str] = []
-
-    class Bar(Quiet):
-        def close(self) -> None:
-            order.append(f"closed after {capsys.readouterr().out[:11]!r}")
-
-    def sweep(*_: object) -> Swept:
-        return swept("found", FOUND, tmp_path)
-
-    def run(options: Options, out: Path, _: object) -> Reduction:
-        order.append(f"reduces after {capsys.readouterr().out[:11]!r}")
-        return reduction(out)
-
-    options = Options(model, sweeping=Sweeping())
-    monkeypatch.setattr("shrinkfx.cli.task.Quiet", Bar)
-    monkeypatch.setattr(run_folder, "load_options_to_resume", lambda *_: options)
-    monkeypatch.setattr(reducing, "run_sweep", sweep)
-    monkeypatch.setattr(reducing, "run", run)
-    begun = [str(model), "--dynamic-sweep", "--out", str(tmp_path / "out")]
-    main([*(["--resume", str(tmp_path)] if resumes else begun), "-q"])
-    assert order == [
-        "closed after ''",
-        "reduces after '1 sizes run'",
-        "closed after ''",
-    ]
-
-
 def test_sigterm_ends_a_run_like_ctrl_c(
     model: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -484,18 +402,3 @@ def test_sigterm_ends_a_run_like_ctrl_c(
     assert code == 4
     assert "interrupted before a repro was verified" in said
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
-
-
-def test_sigterm_handler_is_unchanged_if_ctrl_c_is_ignored(
-    model: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def reduce(*_: object) -> NoReturn:
-        assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(api, "reduce", reduce)
-    usual = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        assert answer(capsys, str(model))[0] == 4
-    finally:
-        signal.signal(signal.SIGINT, usual)

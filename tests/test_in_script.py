@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-
 import pytest
 
 from shrinkfx.errors import FailsDifferently, NotReproducible
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.options.options import FailedStep, ScriptFailure
-from shrinkfx.program.record import read_value
 
 WRONG = Signature(Kind.MISMATCH, Stage.COMPARE, "values", "output 0 differs")
 NOT_COMPILED = Signature(Kind.COMPILE_ERROR, Stage.COMPILE, "KeyError", "KeyError: a")
@@ -71,8 +68,3 @@ def test_difference_to_a_script_crash_is_reported_with_its_reason_first() -> Non
     assert first == "its operators were set by the script"
     assert second.endswith("--until ima")
     assert third.endswith("--until mismatch")
-
-
-def test_script_failure_is_restored_from_the_journal_value() -> None:
-    failure = ScriptFailure(FailedStep.CALL, "it died", died=True)
-    assert read_value(ScriptFailure | None, asdict(failure)) == failure

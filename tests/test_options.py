@@ -13,7 +13,7 @@ import pytest
 
 import shrinkfx
 from shrinkfx import api
-from shrinkfx.api import reducing
+from shrinkfx import api as reducing
 from shrinkfx.cli.parser import list_options as all_options
 from shrinkfx.cli.parser import make_parser
 from shrinkfx.cli.reference import regenerate_tables

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import re
 import shlex
 import sys
@@ -12,7 +11,6 @@ from typing import TextIO
 from shrinkfx.cli.parser import (
     CAPTURE,
     list_flags_with_values,
-    make_completion_script,
     make_parser,
 )
 from shrinkfx.cli.streams import open_closed_streams, use_lenient_streams
@@ -52,8 +50,8 @@ def _main(typed: list[str], stdout: TextIO) -> int | None:
     options = parser.parse_args(tool_args)
     options.command = captured
     options.typed = shlex.join(["shrinkfx", *typed])
-    if options.list_strategies or options.print_completion:
-        return _print_information(options)
+    if options.list_strategies:
+        return _print_strategies()
     folders = options.resume, options.report, options.list_runs, options.candidate
     tasks = options.model, *folders
     if not options.capture and all(task is None for task in tasks):
@@ -81,15 +79,11 @@ def _doctor(words: list[str]) -> int:
     return doctor.main(words)
 
 
-def _print_information(options: argparse.Namespace) -> int | None:
-    """List the strategies, or print a completion script."""
-    try:
-        if options.print_completion and not options.list_strategies:
-            print(make_completion_script(options.print_completion))
-            return None
-        from shrinkfx.search.strategy import available
+def _print_strategies() -> int | None:
+    from shrinkfx import api
 
-        for name, strategy in available().items():
+    try:
+        for name, strategy in api.available_strategies().items():
             summary = (strategy.__doc__ or "").strip().partition("\n")[0]
             print(f"{name:20} {summary}")
     except ShrinkfxError as error:

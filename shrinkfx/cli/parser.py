@@ -13,7 +13,6 @@ from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
-from shrinkfx.errors import UsageError
 from shrinkfx.failure.signature import ANY, MEANING, UNTIL
 from shrinkfx.options.options import (
     BudgetOptions,
@@ -198,12 +197,6 @@ class InformationOptions:
         more="[What is listed](#runs-in-a-folder)",
         never_empty=True,
         brief="list the runs in a folder (default: `shrinkfx-out`)",
-    )
-    print_completion: str | None = option(
-        None,
-        choices=("bash", "zsh"),
-        help="print a completion script for this shell, and exit",
-        more="[How to use it](#completion)",
     )
 
 
@@ -437,36 +430,3 @@ def _make_tables() -> str:
     for code, text in EXIT_CODES.items():
         lines.append(textwrap.fill(f"  {code}  {text}", 78, subsequent_indent="     "))
     return "\n".join(lines)
-
-
-_FOLDERS = {"DIR", "FOLDER"}
-_FILES = {"FILE", "MODULE|FILE", "MODEL.pt2", "PYTHON"}
-"""Metavars of the options whose values are paths."""
-
-
-def make_completion_script(shell: str) -> str:
-    """Return the script of ``shtab`` that makes a shell complete options and values.
-
-    Raises:
-        UsageError: ``shtab`` is not installed.
-    """
-    try:
-        import shtab
-    except ImportError as error:
-        raise UsageError(
-            "--print-completion needs shtab, which is not installed: "
-            "pip install 'shrinkfx[completion]'"
-        ) from error
-    parser = make_parser()
-    for action in parser._actions:
-        if action.metavar in _FOLDERS:
-            action.complete = shtab.DIRECTORY  # type: ignore[attr-defined]
-        elif action.metavar in _FILES:
-            action.complete = shtab.FILE  # type: ignore[attr-defined]
-        # The parser itself does not check the values of these options.
-        elif action.dest == "until":
-            action.choices = UNTIL
-        elif isinstance(action.metavar, str) and "|" in action.metavar:
-            action.choices = action.metavar.split("|")
-    written: str = shtab.complete(parser, shell=shell)
-    return written

@@ -35,7 +35,6 @@ from shrinkfx.events import (
     RunEnded,
 )
 from shrinkfx.events.terminal import Plain, Quiet, Verbose, make_display
-from shrinkfx.intake.dump import is_dump
 from shrinkfx.options.options import BudgetOptions, Options, Sweeping
 from shrinkfx.protocol.flags import Option, list_record_options, require_valid_values
 
@@ -273,7 +272,7 @@ def is_run_to_explain(arguments: argparse.Namespace) -> bool:
     path = Path(arguments.model or "-")
     if arguments.model and not path.exists():
         return not path.suffix  # the task that opens it reports that it does not exist
-    if not path.is_dir() or is_dump(path):
+    if not path.is_dir() or api.is_dump(path):
         return False
     if not api.is_capture(path):
         return True

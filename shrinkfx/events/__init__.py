@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from shrinkfx.failure.verdict import Outcome
-
 
 @dataclass(frozen=True)
 class NoteAdded:
@@ -134,7 +132,7 @@ class QueryAnswered:
     """
 
     check: int
-    outcome: Outcome
+    outcome: str
     operators: int
     seconds: float
     seconds_left: float | None

@@ -12,9 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from shrinkfx.errors import (
-    Flag,
     JournalError,
-    MessageText,
     OtherVersionJournal,
     ShrinkfxError,
     StorageError,
@@ -23,9 +21,6 @@ from shrinkfx.errors import (
 from shrinkfx.failure.signature import Signature
 from shrinkfx.failure.verdict import Observation, Outcome, Verdict
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.program.sizes import Sizes
-from shrinkfx.protocol.choices import Build
-from shrinkfx.sweep.examples import Answer, Example
 
 _VERSION = 2
 """The version of the tables; a journal with another version is not read."""
@@ -77,18 +72,12 @@ CREATE TABLE IF NOT EXISTS spent (
     session INTEGER PRIMARY KEY,
     task TEXT NOT NULL,
     cpu_seconds TEXT NOT NULL
-);
-CREATE TABLE IF NOT EXISTS ahead (
-    digest TEXT NOT NULL,
-    form TEXT NOT NULL,
-    build TEXT NOT NULL,
-    outcome TEXT,
-    observation TEXT,
-    log TEXT,
-    PRIMARY KEY (digest, form, build)
 )
 """
 """Tables that older journals of the same version lack; both kinds of journals work."""
+
+STOCK = "stock"
+"""The build of a query if none is named: that of ``protocol.choices.Build.STOCK``."""
 
 Row = Sequence[Any]
 
@@ -120,10 +109,10 @@ class Database:
         (count,) = self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()
         if count and version != _VERSION:
             reason = f"its tables are of version {version}, not {_VERSION}"
-            wrote = (
+            advice = (
                 "another version of shrinkfx wrote it: use that version, or another "
+                "--out"
             )
-            advice = MessageText(wrote, Flag("--out"))
             raise OtherVersionJournal(self._path, reason, advice)
         if only_read:
             if not count:
@@ -191,18 +180,17 @@ def _cause(error: sqlite3.Error) -> str:
     return "_".join(name.split("_")[:2])
 
 
-_OTHER = MessageText("check that the folder is writable and the disk works")
+_OTHER = "check that the folder is writable and the disk works"
 
-_DAMAGED = MessageText(
+_DAMAGED = (
     "the journal is damaged, so the run cannot be resumed: start a new run with "
-    "another ",
-    Flag("--out"),
+    "another --out"
 )
 
-_IN_USE = MessageText("another process uses the file: end that process")
+_IN_USE = "another process uses the file: end that process"
 
 _ADVICE = {
-    "SQLITE_FULL": MessageText("the disk is full: free some space"),
+    "SQLITE_FULL": "the disk is full: free some space",
     "SQLITE_BUSY": _IN_USE,
     "SQLITE_LOCKED": _IN_USE,
     "SQLITE_CORRUPT": _DAMAGED,
@@ -422,7 +410,7 @@ class Journal:
         self,
         candidate: Candidate,
         form: str,
-        build: str = Build.STOCK,
+        build: str = STOCK,
         *,
         again: bool = False,
     ) -> Verdict | None:
@@ -483,7 +471,7 @@ class Journal:
         return verdict
 
     def record_query(
-        self, strategy: str, form: str, candidate: Candidate, build: str = Build.STOCK
+        self, strategy: str, form: str, candidate: Candidate, build: str = STOCK
     ) -> int:
         """Record a query and return its row number."""
         self.tick()
@@ -582,126 +570,3 @@ def _query(row: Row, sessions: Sequence[Row]) -> RecordedQuery:
 def _worked_s(at: float, sessions: Sequence[Row]) -> float:
     """Return the seconds of work up to a time, without the pauses between sessions."""
     return float(sum(max(0.0, min(at, seen) - began) for began, seen in sessions))
-
-
-class SpeculativeChecks:
-    """The speculative checks in the journal of a run, for one graph form and one build.
-
-    They are stored in a table of their own, because they do not count as checks of the
-    search. A resumed search finds their verdicts here when it gets to the same query.
-    """
-
-    def __init__(
-        self, journal: Journal, form: str = "program", build: str = Build.STOCK
-    ) -> None:
-        self._journal = journal
-        self._key = form, build
-
-    def record_start(self, candidate: Candidate) -> None:
-        """Write down a speculative query before its check starts."""
-        self._journal.tick()
-        self._journal.db.write(
-            "INSERT OR REPLACE INTO ahead (digest, form, build) VALUES (?, ?, ?)",
-            (candidate.digest, *self._key),
-        )
-
-    def record_verdict(self, candidate: Candidate, verdict: Verdict) -> None:
-        self._journal.tick()
-        self._journal.db.write(
-            "UPDATE ahead SET outcome=?, observation=?, log=?"
-            " WHERE digest=? AND form=? AND build=?",
-            (*_columns(verdict), candidate.digest, *self._key),
-        )
-
-    def delete_query(self, candidate: Candidate) -> None:
-        """Delete a query that was stopped, or whose verdict the search now needs."""
-        self._journal.db.write(
-            "DELETE FROM ahead WHERE digest=? AND form=? AND build=?",
-            (candidate.digest, *self._key),
-        )
-
-    def recall(self, candidate: Candidate) -> Verdict | None:
-        """Return a stored verdict, or None if the candidate was never queried ahead.
-
-        The verdict is UNRESOLVED if the check did not end. Such a check may have killed
-        the run, so it must not run ahead of the search again.
-        """
-        rows = self._journal.db.read(
-            "SELECT outcome, observation, log FROM ahead"
-            " WHERE digest=? AND form=? AND build=?",
-            (candidate.digest, *self._key),
-        )
-        for outcome, text, log in rows:
-            if outcome is None:
-                seen = Observation(unresolved="a speculative check did not end")
-                return Verdict(Outcome.UNRESOLVED, seen)
-            with self._journal.db.checked_decoding():
-                seen = Observation.from_line(text)
-                return Verdict(Outcome(outcome), replace(seen, log=log))
-        return None
-
-
-class SweepJournal:
-    """Records the examples of a sweep, so that it can resume after a kill.
-
-    Args:
-        part: the part of the sweep, because several parts may run the same sizes.
-    """
-
-    def __init__(self, path: Path | str, part: str = "inside") -> None:
-        self._db = Database(path)
-        self._part = part
-        self._boot = boot_id()
-
-    def begin(self, settings: Mapping[str, Any]) -> None:
-        """Store the settings that all examples share."""
-        row = ("sweep", json.dumps(settings))
-        self._db.write("INSERT INTO facts VALUES (?, ?)", row)
-
-    def settings(self) -> dict[str, Any]:
-        """Return the settings that all examples share; empty if there was no sweep."""
-        rows = self._db.read("SELECT value FROM facts WHERE name='sweep'")
-        with self._db.checked_decoding():
-            settings: dict[str, Any] = json.loads(rows[0][0]) if rows else {}
-        return settings
-
-    def recall(self, sizes: Sizes, attempt: int) -> Example | None:
-        """Return a recorded example, or None if its sizes have to be run.
-
-        Sizes that did not end twice return UNRESOLVED, and are never run again.
-        """
-        rows = self._db.read(
-            "SELECT example, boot FROM examples WHERE part=? AND sizes=? AND attempt=?",
-            (self._part, json.dumps(sizes), attempt),
-        )
-        for text, _ in rows:
-            if text is not None:
-                with self._db.checked_decoding():
-                    return Example.from_json(json.loads(text))
-        why = why_not_again([boot for _, boot in rows], self._boot)
-        return Example(sizes, Answer.UNRESOLVED, reason=why) if why else None
-
-    def count(self) -> int:
-        """Count the examples of all parts that have an answer."""
-        count = "SELECT count(*) FROM examples WHERE example IS NOT NULL"
-        return int(self._db.read(count)[0][0])
-
-    def record_start(self, sizes: Sizes, attempt: int) -> int:
-        """Record that sizes are about to be run, and return the row number."""
-        row = (time.time(), self._boot, self._part, json.dumps(sizes), attempt)
-        return self._db.write(
-            "INSERT INTO examples (asked_at, boot, part, sizes, attempt)"
-            " VALUES (?, ?, ?, ?, ?)",
-            row,
-        )
-
-    def record_example(self, number: int, example: Example) -> None:
-        row = (json.dumps(example.to_json()), number)
-        self._db.write("UPDATE examples SET example=? WHERE number=?", row)
-
-    def delete_start(self, number: int) -> None:
-        """Delete an example that was not run after all."""
-        self._db.write("DELETE FROM examples WHERE number=?", (number,))
-
-    def close(self) -> None:
-        self._db.close()

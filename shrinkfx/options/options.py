@@ -9,7 +9,7 @@ attributes.
 To add an option, add a field to the record of its group, or to ``ComparisonOptions`` in
 ``protocol/requests.py`` if the worker's checks use it. The parser, the check of its
 value, the journal and the reference are made from that field. Add a keyword of the same
-name to ``minify()`` in ``api/reducing.py``, and read the option as ``options.NAME``
+name to ``minify()`` in ``api/``, and read the option as ``options.NAME``
 where it has its effect. ``make reference`` writes its row into ``docs/reference.md``;
 ``tests/test_options.py`` reports missing parts.
 """
@@ -27,7 +27,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, ClassVar, Self, get_type_hints
 
-from shrinkfx.errors import FailsDifferently, Flag, MessagePart, MessageText, UsageError
+from shrinkfx.errors import FailsDifferently, UsageError
 from shrinkfx.failure.signature import UNTIL, Signature, Stage
 from shrinkfx.failure.signature import Kind as FailureKind
 from shrinkfx.program.listing.printed_program import Kind
@@ -74,23 +74,22 @@ def check_regular_expression(flag: str, value: str) -> None:
     try:
         re.compile(value)
     except re.error as error:
-        raise UsageError(Flag(flag, value), f": {error}") from error
+        raise UsageError(f"{flag} {value}: {error}") from error
 
 
 def check_device(flag: str, value: str) -> None:
     if not re.fullmatch(r"cpu|cuda(:\d{1,3})?", value):
         expected = "expected cpu, cuda, or a GPU by its number: cuda:1"
-        raise UsageError(Flag(flag, value), f": {expected}")
+        raise UsageError(f"{flag} {value}: {expected}")
 
 
 def check_gpus(flag: str, value: Sequence[str]) -> None:
     for each in value:
         if not re.fullmatch(r"\d{1,3}", each):
-            expected = ": expected GPU numbers as in cuda:0, such as 0,1"
-            raise UsageError(Flag(flag, each), expected)
+            expected = "expected GPU numbers as in cuda:0, such as 0,1"
+            raise UsageError(f"{flag} {each}: {expected}")
         if value.count(each) > 1:
-            problem = f": {each} occurs twice"
-            raise UsageError(Flag(flag, ",".join(value)), problem)
+            raise UsageError(f"{flag} {','.join(value)}: {each} occurs twice")
 
 
 def parse_gpu_numbers(numbers: str | Sequence[str]) -> tuple[str, ...]:
@@ -100,8 +99,8 @@ def parse_gpu_numbers(numbers: str | Sequence[str]) -> tuple[str, ...]:
 
 def check_guard_pages(flag: str, value: str) -> None:
     if value not in GUARD_PAGES:
-        problem = f" '{value}': expected one of {', '.join(GUARD_PAGES)}"
-        raise UsageError("unknown ", Flag(flag), problem)
+        expected = ", ".join(GUARD_PAGES)
+        raise UsageError(f"unknown {flag} '{value}': expected one of {expected}")
 
 
 def check_ranges(_: str, value: str) -> None:
@@ -111,7 +110,7 @@ def check_ranges(_: str, value: str) -> None:
 def check_strategy_names(flag: str, value: Sequence[str]) -> None:
     if not value:
         listing = "to list the strategies: shrinkfx --list-strategies"
-        raise UsageError(Flag(flag), f" contains no name; {listing}")
+        raise UsageError(f"{flag} contains no name; {listing}")
 
 
 def check_kept_kinds(flag: str, value: Sequence[str]) -> None:
@@ -120,8 +119,7 @@ def check_kept_kinds(flag: str, value: Sequence[str]) -> None:
             matches = get_close_matches(kind, (*Kind, ALL), n=3)
             hint = f"did you mean {', '.join(matches)}? " if matches else ""
             kinds = ", ".join((*Kind, ALL))
-            problem = f": unknown kind; {hint}all kinds: {kinds}"
-            raise UsageError(Flag(flag, kind), problem)
+            raise UsageError(f"{flag} {kind}: unknown kind; {hint}all kinds: {kinds}")
 
 
 def parse_kept_kinds(names: str | Sequence[str]) -> tuple[str, ...]:
@@ -163,7 +161,7 @@ def _parse_literal(text: str) -> object:
 def _split_pair(flag: str, text: str) -> tuple[str, str]:
     name, separator, value = text.partition("=")
     if not separator or not name:
-        raise UsageError(Flag(flag), f" expects KEY=VALUE, not '{text}'")
+        raise UsageError(f"{flag} expects KEY=VALUE, not '{text}'")
     return name, value
 
 
@@ -185,10 +183,9 @@ _IMPOSSIBLE_STAGES: Mapping[FailedStep, tuple[Stage, ...]] = {
 }
 """Stages whose failures cannot be those of a script, by the step that failed there."""
 
-_SILENT_ERROR_ADVICE = MessageText(
+_SILENT_ERROR_ADVICE = (
     "a memory error that kills one process may go unnoticed in another; to check each "
-    "access: ",
-    Flag("--until", "ima"),
+    "access: --until ima"
 )
 
 
@@ -208,7 +205,7 @@ class ScriptFailure(Message):
     message: str
     died: bool = False
 
-    def require(self, seen: Signature, lacking: tuple[MessagePart, ...] = ()) -> None:
+    def require(self, seen: Signature, lacking: tuple[str, ...] = ()) -> None:
         """Refuse a failure of the program that cannot be the script's.
 
         Args:
@@ -223,9 +220,9 @@ class ScriptFailure(Message):
         advice = [*lacking]
         if self.died and self.failed is FailedStep.CALL:
             advice.append(_SILENT_ERROR_ADVICE)
-        until = Flag("--until", seen.kind.value)
-        advice.append(MessageText("to reduce the failure seen here: ", until))
-        raise FailsDifferently(self.message, str(seen), MessageText.lines(advice))
+        advice.append(f"to reduce the failure seen here: --until {seen.kind.value}")
+        text = "\n".join(filter(None, advice))
+        raise FailsDifferently(self.message, str(seen), text)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, get_args, get_type_hints
 
-from shrinkfx.errors import Flag, UsageError
+from shrinkfx.errors import UsageError
 
 Check = Callable[[str, Any], None]
 """Takes a flag and a value, and raises ``UsageError`` if the value is invalid."""
@@ -131,24 +131,21 @@ def require_valid_values(record: object) -> None:
 def make_choice_check(choices: Sequence[str]) -> Check:
     def check(flag: str, value: str) -> None:
         if value not in choices:
-            raise UsageError(
-                Flag(flag, value), f": expected one of {', '.join(choices)}"
-            )
+            raise UsageError(f"{flag} {value}: expected one of {', '.join(choices)}")
 
     return check
 
 
 def require_above_zero(flag: str, value: float) -> None:
     if not value > 0:  # nan is not
-        raise UsageError(Flag(flag), f" must be above 0, not {value}")
+        raise UsageError(f"{flag} must be above 0, not {value}")
     if math.isinf(value):
-        reason = f" must be a number, not {value}: omit it"
-        raise UsageError(Flag(flag), reason)
+        raise UsageError(f"{flag} must be a number, not {value}: omit it")
 
 
 def require_not_negative(flag: str, value: float) -> None:
     if not 0 <= value < math.inf:
-        raise UsageError(Flag(flag), f" must be a number >= 0, not {value}")
+        raise UsageError(f"{flag} must be a number >= 0, not {value}")
 
 
 _LINK = re.compile(r"\[([^]]*)\]\([^)]*\)")

@@ -86,7 +86,7 @@ def summarise(record: RunRecord) -> dict[str, Any]:
         "without_it": search.without_it,
         **_of_memory(record),
         "interpreted_for": record.conditions.interpreted_for,
-        "warnings": _warnings(record),
+        "warnings": [*record.other_causes.all(), *warn_of_versions(record.versions)],
         "suspects": rank_suspects(record.suspects),
         "cause": list(record.cause),
         "left_of_model": asdict(record.remains),
@@ -96,10 +96,9 @@ def summarise(record: RunRecord) -> dict[str, Any]:
     }
 
 
-def _warnings(record: RunRecord) -> list[str]:
-    """List other possible causes, and the warning about an untested PyTorch."""
-    untested = why_untested(record.versions.get("torch", ""))
-    return [*record.other_causes.all(), *filter(None, [untested])]
+def warn_of_versions(versions: Mapping[str, str]) -> list[str]:
+    """Return the warning about an untested PyTorch, if there is one."""
+    return [*filter(None, [why_untested(versions.get("torch", ""))])]
 
 
 def _of_failure(failure: Failure) -> dict[str, Any]:

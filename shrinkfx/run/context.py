@@ -29,11 +29,11 @@ from shrinkfx.protocol.choices import Backend, Build
 from shrinkfx.protocol.record import with_fields_of
 from shrinkfx.protocol.requests import HASH_SEED, CheckOptions
 from shrinkfx.report.record import OtherCauses, ProgramSize
+from shrinkfx.report.summary import warn_of_versions
 from shrinkfx.search.asker import Budget
 from shrinkfx.system.host_memory import estimate_available_bytes
 from shrinkfx.system.sandbox import Sandbox
 from shrinkfx.system.used import measure_earlier_cpu_s, measure_tree_cpu_s
-from shrinkfx.versions import why_untested
 
 
 @dataclass(frozen=True)
@@ -231,7 +231,7 @@ class RunContext:
             command=worker,
             leaves_zygote=True,
         )
-        if warning := why_untested(server.ready.versions.get("torch", "")):
+        for warning in warn_of_versions(server.ready.versions):
             self.note(warning)
         return server
 

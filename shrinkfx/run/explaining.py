@@ -15,7 +15,7 @@ from typing import Any
 from shrinkfx.check.client.server import GUARDED_WORKER, WORKER
 from shrinkfx.check.environments.versions import order
 from shrinkfx.check.oracle import CheckClient, Limits
-from shrinkfx.errors import Flag, UsageError
+from shrinkfx.errors import UsageError
 from shrinkfx.events import Listener, NoteAdded, Phase, PhaseEntered
 from shrinkfx.explain.cause import KnownFacts, explain
 from shrinkfx.explain.reduced_program import ReducedProgram
@@ -490,8 +490,7 @@ def report_folder(out: Path) -> Path:
         except (ValueError, TypeError, LookupError, AttributeError) as error:
             reason = f"cannot read the files of the run ({error!r})"
             advice = "check whether a file in the folder was edited by hand"
-            flag = Flag("--report", str(out))
-            raise UsageError(flag, f": {reason}: {advice}") from error
+            raise UsageError(f"--report {out}: {reason}: {advice}") from error
         return write_page(out, run)
 
 

@@ -4,8 +4,7 @@ The options that the journal records for a run, and the test that they still hol
 Environment variables that may change a failure count as options.
 
 List the runs in a folder with their outcomes, from their journals and summaries. The
-outcome of a finished run is a ``Reduction``, whose text is what terminals and notebooks
-show.
+outcome of a finished run is a ``Reduction``, whose text is what terminals show.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ import errno
 import hashlib
 import json
 import os
-import re
 import shlex
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -32,11 +30,8 @@ from shrinkfx.check.client.server import REMOVED
 from shrinkfx.errors import (
     BudgetExhausted,
     Finished,
-    Flag,
     JournalError,
     LoadError,
-    MessagePart,
-    MessageText,
     NotReproducible,
     OtherVersionJournal,
     ShrinkfxError,
@@ -129,7 +124,7 @@ _TAKES_THE_PROGRAM = ("--resume", "--candidate")
 """Options for the folder of a run that also accept a new path of its program."""
 
 
-def require_unchanged(flag: MessagePart, run: dict[str, Any], options: Options) -> None:
+def require_unchanged(flag: str, run: dict[str, Any], options: Options) -> None:
     """Require that the files and the environment of a run are still the same.
 
     Args:
@@ -142,24 +137,20 @@ def require_unchanged(flag: MessagePart, run: dict[str, Any], options: Options) 
     """
     if options.cwd and not options.cwd.is_dir():
         raise UsageError(
-            flag,
-            ": the run's working folder no longer exists, and the run imports modules "
-            f"from it: mkdir -p {options.cwd}, or start a new run",
+            f"{flag}: the run's working folder no longer exists, and the run imports "
+            f"modules from it: mkdir -p {options.cwd}, or start a new run"
         )
     for path in options.files:
         if not path.is_file():
-            remedy = "restore the file, or start a new run with another "
-            advice = MessageText(remedy, Flag("--out"))
-            if path == options.model and str(flag).startswith(_TAKES_THE_PROGRAM):
-                advice = MessageText(f"if the file has moved: shrinkfx NEW.pt2 {flag}")
+            advice = "restore the file, or start a new run with another --out"
+            if path == options.model and flag.startswith(_TAKES_THE_PROGRAM):
+                advice = f"if the file has moved: shrinkfx NEW.pt2 {flag}"
             raise LoadError(str(path), "the file no longer exists", advice)
     if digest_inputs(options) != run["content"]:
         names = ", ".join(str(path) for path in options.files)
         raise UsageError(
-            flag,
-            f": one of these files changed since that run: {names}. Start a new run "
-            "with another ",
-            Flag("--out"),
+            f"{flag}: one of these files changed since that run: {names}. Start a new "
+            "run with another --out"
         )
     now, then = inherited_variables(), inherited_variables(run["tuning"])
     for name in sorted({*now, *then}):
@@ -167,9 +158,8 @@ def require_unchanged(flag: MessagePart, run: dict[str, Any], options: Options) 
         if now.get(name) != was:
             how = f"unset {name}" if was is None else f"export {name}={was}"
             raise UsageError(
-                flag,
-                f": the environment variable {name} had another "
-                f"value in that run: {how}",
+                f"{flag}: the environment variable {name} had another value in that "
+                f"run: {how}"
             )
 
 
@@ -304,8 +294,9 @@ def create_run_folder(options: Options) -> Iterator[Path]:
 def _refuse_if_begun(out: Path, options: Options) -> None:
     if not _holds_journal(out, "--out"):
         if (out / "summary.json").exists():
-            flag = Flag("--out", str(out))
-            raise UsageError(flag, " contains another run: choose an empty folder")
+            raise UsageError(
+                f"--out {out} contains another run: choose an empty folder"
+            )
         return
     with closing(Journal(out / JOURNAL)) as journal:
         run, finished = journal.fact("run"), _read_finished(out, journal)
@@ -314,15 +305,14 @@ def _refuse_if_begun(out: Path, options: Options) -> None:
         return
     if request_identity(run) != request_identity(describe_request(options)):
         raise UsageError(
-            Flag("--out", str(out)),
-            " contains another run: ",
-            Flag("--resume", str(out)),
-            " resumes it; or choose an empty folder",
+            f"--out {out} contains another run: --resume {out} resumes it; or choose "
+            "an empty folder"
         )
     if finished:
         raise finished
-    flag, again = Flag("--out", str(out)), Flag("--resume", str(out))
-    raise UsageError(flag, " contains this run, unfinished; to resume it: ", again)
+    raise UsageError(
+        f"--out {out} contains this run, unfinished; to resume it: --resume {out}"
+    )
 
 
 def _read_finished(out: Path, journal: Journal) -> Finished | None:
@@ -349,9 +339,10 @@ def load_options_to_resume(out: Path, new: Options) -> Options:
     with _open_journal(out, "--resume") as journal:
         run = journal.fact("run")
         if run is None:
-            again = "repeat the original command"
-            flag = Flag("--resume", str(out))
-            raise UsageError(flag, f": the run was killed before it started: {again}")
+            raise UsageError(
+                f"--resume {out}: the run was killed before it started: repeat the "
+                "original command"
+            )
         before = _recorded_options(out, journal)
         finished = _read_finished(out, journal)
         if finished and not (finished.more and is_larger(new.budget, before.budget)):
@@ -360,7 +351,7 @@ def load_options_to_resume(out: Path, new: Options) -> Options:
         options = replace(before, out=out, **limits)
         if new.model != Path():
             options = replace(options, model=new.model.resolve())
-        require_unchanged(Flag("--resume", str(out)), run, options)
+        require_unchanged(f"--resume {out}", run, options)
         stopped = journal.fact("stopped")
         if stopped and stopped["budget"] and options.budget == before.budget:
             raise BudgetExhausted(f"{out}: {stopped['said']}")
@@ -392,20 +383,18 @@ def load_finished_options(out: Path) -> Options:
     Raises:
         UsageError: there is no run, it has no result yet, or its files have changed.
     """
-    flag = Flag("--explain", str(out))
+    flag = f"--explain {out}"
     with _open_journal(out, "--explain") as journal:
         run, result = journal.fact("run"), journal.fact(RESULT)
         ended = journal.fact("finished") or journal.fact("stopped")
         if run is None or not ended:
-            again = Flag("--resume", str(out))
-            raise UsageError(flag, ": the run has no result yet; to resume it: ", again)
-        if result is None:
-            why = (
-                "the run has no recorded result (it is a sweep, or of an earlier "
-                "version)"
-            )
             raise UsageError(
-                flag, f": {why}: start a new run with another ", Flag("--out")
+                f"{flag}: the run has no result yet; to resume it: --resume {out}"
+            )
+        if result is None:
+            raise UsageError(
+                f"{flag}: the run has no recorded result (it is a sweep, or of an "
+                "earlier version): start a new run with another --out"
             )
         return load_unchanged_options(out, journal, flag)
 
@@ -419,8 +408,7 @@ def open_journal_for_report(out: Path) -> Iterator[Journal]:
     """
     with _open_journal(out, "--report", counts_time=False) as journal:
         if journal.fact("run") is None:
-            flag = Flag("--report", str(out))
-            raise UsageError(flag, ": the run was killed before it started")
+            raise UsageError(f"--report {out}: the run was killed before it started")
         yield journal
 
 
@@ -439,7 +427,7 @@ def _open_journal(
 
 
 def load_unchanged_options(
-    out: Path, journal: Journal, flag: MessagePart, moved: Path | None = None
+    out: Path, journal: Journal, flag: str, moved: Path | None = None
 ) -> Options:
     """Return the recorded options of a run whose files have not changed.
 
@@ -471,21 +459,18 @@ def require_journal(out: Path, option: str) -> None:
     """
     if not _holds_journal(out, option):
         what = "the folder contains no run" if out.exists() else "no such folder"
-        flag = Flag(option, str(out))
-        where = (
-            "the folder of a run is its ",
-            Flag("--out"),
-            ", or shrinkfx-out/<model>-<number>",
+        raise UsageError(
+            f"{option} {out}: {what}; the folder of a run is its --out, or "
+            "shrinkfx-out/<model>-<number>"
         )
-        raise UsageError(flag, f": {what}; ", *where)
 
 
 def _holds_journal(out: Path, option: str) -> bool:
     try:
         return (out / JOURNAL).is_file()
     except OSError as error:  # no permission, or not a valid name of a folder
-        flag, advice = Flag(option, str(out)), "choose a writable folder"
-        raise UsageError(flag, f": {error.strerror}: {advice}") from error
+        reason = f"{error.strerror}: choose a writable folder"
+        raise UsageError(f"{option} {out}: {reason}") from error
 
 
 @contextlib.contextmanager
@@ -576,10 +561,6 @@ def is_larger(request: _Budget, before: _Budget) -> bool:
     return any(new and old and new > old for new, old in pairs)
 
 
-_MAX_NOTEBOOK_CHARACTERS = 20_000
-"""Maximum number of characters of a repro that a notebook shows."""
-
-
 @dataclass(frozen=True, repr=False)
 class Reduction:
     """The result of a run. ``str()`` gives the text that the command line prints.
@@ -636,22 +617,6 @@ class Reduction:
 
     def __str__(self) -> str:
         return "\n".join(self.render_lines(everything=False))
-
-    def _repr_markdown_(self) -> str:
-        """Return the status and the repro as Markdown, for a notebook."""
-        runs, failed = self.verified
-        before, after = self.operators
-        script = self.repro.read_text(encoding="utf-8") if self.repro.is_file() else ""
-        if len(script) > _MAX_NOTEBOOK_CHARACTERS:
-            script = script[:_MAX_NOTEBOOK_CHARACTERS]
-            script = f"{script}\n# ... full script: {self.repro}\n"
-        fence = "`" * max(3, 1 + max(map(len, re.findall("`+", script)), default=0))
-        failure = " ".join(str(self.seen).split()).replace("`", "'")
-        return (
-            f"**{self.status}**: {before} → {after} operators; {failed} of {runs} runs "
-            f"of the repro fail with `{failure}`\n\n"
-            f"{fence}python\n{script}{fence}\n\n`{self.repro}`"
-        )
 
     def render_lines(
         self, *, everything: bool, until: str | None = None
@@ -845,8 +810,7 @@ def list_runs(
     try:
         inside = sorted(path for path in folder.iterdir() if path.is_dir())
     except OSError as error:
-        flag = Flag("--list", str(folder))
-        raise UsageError(flag, f": {error.strerror}\n", _WHERE) from error
+        raise UsageError(f"--list {folder}: {error.strerror}\n{_WHERE}") from error
     runs = []
     for path in (folder, *inside):
         if os.path.isfile(path / JOURNAL):
@@ -858,12 +822,10 @@ def list_runs(
     return sorted(runs, key=lambda run: run.at)
 
 
-_WHERE = MessageText(
+_WHERE = (
     "runs are stored in shrinkfx-out, in the folder where you started them, or in "
-    "their ",
-    Flag("--out"),
-    "; list another folder with shrinkfx --list FOLDER. To start a run: shrinkfx "
-    "MODEL.pt2",
+    "their --out; list another folder with shrinkfx --list FOLDER. To start a run: "
+    "shrinkfx MODEL.pt2"
 )
 
 

@@ -48,10 +48,7 @@ from shrinkfx.check.localise import collect_evidence
 from shrinkfx.check.oracle import Builds, CheckClient, Limits
 from shrinkfx.errors import (
     BudgetExhausted,
-    Flag,
     LoadError,
-    MessagePart,
-    MessageText,
     NotCuttable,
     NotReproducible,
     UsageError,
@@ -182,7 +179,7 @@ def describe_program(
     return client, described
 
 
-def _why_undescribed(ending: Ending, timeout_s: float) -> tuple[str, MessagePart]:
+def _why_undescribed(ending: Ending, timeout_s: float) -> tuple[str, str]:
     """Return the reason why there is no description, and advice."""
     error = ending.raised
     if error and error.type == LoadError.__name__:
@@ -199,16 +196,12 @@ def _why_undescribed(ending: Ending, timeout_s: float) -> tuple[str, MessagePart
     if ending.how == "timeout":
         event = f"eager did not end in {timeout_s:.0f} s"
         verb = "hangs"
-        longer = Flag("--timeout", stands="SECONDS")
-        hint = MessageText("if it is only slow: ", longer)
+        hint = "if it is only slow: --timeout SECONDS"
     else:
         event = f"eager died of {signal.Signals(ending.code).name}"
-        verb, hint = (
-            "dies",
-            MessageText("check that the script runs without AOTInductor"),
-        )
+        verb, hint = "dies", "check that the script runs without AOTInductor"
     message = _NOT_COMPILED.format(does=verb, what=ending.operator or "the program")
-    advice = MessageText(f"{where}{message}; ", hint)
+    advice = f"{where}{message}; {hint}"
     return f"{event}{place}, before anything was compiled", advice
 
 
@@ -412,7 +405,7 @@ def has_recorded_failure(journal: Journal) -> bool:
     return any(journal.fact(name) for name in (_INPUT_FACT, "baseline"))
 
 
-def require_schema(flag: Flag, known: Mapping[str, Any]) -> None:
+def require_schema(flag: str, known: Mapping[str, Any]) -> None:
     """Refuse facts that another version of shrinkfx has recorded.
 
     Raises:
@@ -420,10 +413,8 @@ def require_schema(flag: Flag, known: Mapping[str, Any]) -> None:
     """
     if known.get("schema") != SCHEMA:
         raise UsageError(
-            flag,
-            ": another version of shrinkfx wrote the journal: start a new run with "
-            "another ",
-            Flag("--out"),
+            f"{flag}: another version of shrinkfx wrote the journal: start a new run "
+            "with another --out"
         )
 
 
@@ -433,16 +424,14 @@ def require_same_versions(context: RunContext, known: Mapping[str, Any]) -> None
     Raises:
         UsageError: the earlier session used another machine or another torch.
     """
-    flag = Flag("--resume", str(context.out))
+    flag = f"--resume {context.out}"
     require_schema(flag, known)
     if known["versions"] == dict(context.ready.versions):
         return
     then = ", ".join(f"{k} {v}" for k, v in known["versions"].items())
     raise UsageError(
-        flag,
-        f": that run used {then}, and its checks do not apply to the versions "
-        "installed now: start a new run with another ",
-        Flag("--out"),
+        f"{flag}: that run used {then}, and its checks do not apply to the versions "
+        "installed now: start a new run with another --out"
     )
 
 
@@ -824,8 +813,7 @@ def _refuse_probes(options: Options) -> None:
     """
     probes = {"--probe": options.probe, "--all-probes": options.all_probes}
     for name in filter(probes.get, probes):
-        where = Flag("--device", "cuda")
-        raise UsageError(Flag(name), " only works for CUDA without a GPU: add ", where)
+        raise UsageError(f"{name} only works for CUDA without a GPU: add --device cuda")
 
 
 _IGNORED = (

@@ -32,7 +32,7 @@ from shrinkfx.errors import (
 from shrinkfx.events import SearchStarted
 from shrinkfx.failure.signature import Signature, Stage
 from shrinkfx.failure.verdict import Oracle, Outcome, Verdict, judge
-from shrinkfx.journal.journal import Journal, SpeculativeChecks
+from shrinkfx.journal.journal import Journal
 from shrinkfx.program.apply import apply
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.display_text import first_line
@@ -104,13 +104,11 @@ _NO_MEMORY = (
 )
 
 
-def with_speculation(
-    oracle: Oracle, forks: ForkPool | None, ahead: SpeculativeChecks
-) -> Oracle:
+def with_speculation(oracle: Oracle, forks: ForkPool | None) -> Oracle:
     """Return an oracle that also runs speculative checks in the worker slots."""
     match oracle:
         case InductorOracle() | CommandOracle() if forks is not None:
-            return SpeculativeOracle(oracle, ForkSlots(oracle, forks), ahead)
+            return SpeculativeOracle(oracle, ForkSlots(oracle, forks))
     return oracle
 
 
@@ -330,9 +328,8 @@ def make_staged_search(
     context, suspects = program.context, {s.node: s.weight for s in program.suspects}
 
     def reducer(variant: Subject, form: CandidateForm, oracle: Oracle) -> Reducer:
-        ahead = SpeculativeChecks(context.journal, form, variant.build)
         cache = Asker(
-            with_speculation(oracle, forks, ahead),
+            with_speculation(oracle, forks),
             budget=context.budget,
             journal=context.journal,
             form=form,

@@ -13,7 +13,7 @@ from typing import Any
 
 from shrinkfx.check.client.server import GUARDED_WORKER, WORKER
 from shrinkfx.check.oracle import CheckClient, RepeatedOracle
-from shrinkfx.errors import Flag, LoadError, MessageText, ShrinkfxError, UsageError
+from shrinkfx.errors import LoadError, ShrinkfxError, UsageError
 from shrinkfx.events import Listener
 from shrinkfx.failure.signature import Signature
 from shrinkfx.failure.verdict import Observation
@@ -147,9 +147,9 @@ def _restore_candidate(
         candidate.digest != query.digest
     ):
         raise UsageError(
-            Flag("--candidate", query.digest[:DIGITS]),
-            f": the program of {folder} now loads differently than in that run; check "
-            "whether PyTorch or a preloaded module has changed",
+            f"--candidate {query.digest[:DIGITS]}: the program of {folder} now loads "
+            "differently than in that run; check whether PyTorch or a preloaded module "
+            "has changed"
         )
     return candidate
 
@@ -207,8 +207,7 @@ def find_candidate(
         LoadError: a file does not exist any more.
     """
     require_journal(folder, "--out")
-    path, flag = folder / JOURNAL, Flag("--candidate", digest)
-    again = Flag("--resume", str(folder))
+    path, flag = folder / JOURNAL, f"--candidate {digest}"
     with closing(Journal(path, only_read=True)) as journal:
         baseline = journal.fact("baseline")
         for known in (journal.fact("unchanged"), baseline):
@@ -219,22 +218,21 @@ def find_candidate(
         if not digests:
             others = _by_catch(journal, baseline)
             raise UsageError(
-                flag, f": no candidate in {path} has this digest; {others}"
+                f"{flag}: no candidate in {path} has this digest; {others}"
             )
         if baseline is None:
             why = "that run spent its time before the search"
-            raise UsageError(flag, f": {why}; to resume it: ", again)
+            raise UsageError(f"{flag}: {why}; to resume it: --resume {folder}")
         if len(digests) > 1:
-            reason = (
-                f"{len(digests)} candidates in {path} have this prefix: give more "
-                "digits"
+            raise UsageError(
+                f"{flag}: {len(digests)} candidates in {path} have this prefix: give "
+                "more digits"
             )
-            raise UsageError(flag, f": {reason}")
-        flags = MessageText(flag, " ", Flag("--out", str(folder)))
+        flags = f"{flag} --out {folder}"
         options = load_unchanged_options(folder, journal, flags, moved)
         if options.sweeping:
             why = "the failures of that sweep are not fully reduced yet"
-            raise UsageError(flags, f": {why}; to resume it: ", again)
+            raise UsageError(f"{flags}: {why}; to resume it: --resume {folder}")
     # AOTInductor checks the candidate, even if a user's command did in the run.
     unlimited = replace(options, check=None, max_checks=None, max_minutes=None)
     return TestedCandidate(queries[-1], unlimited, baseline)

@@ -29,7 +29,6 @@ from shrinkfx.check.oracle import CheckClient, make_oracle
 from shrinkfx.errors import BudgetExhausted, ShrinkfxError
 from shrinkfx.failure.signature import Stage
 from shrinkfx.failure.verdict import Oracle, Outcome, Verdict
-from shrinkfx.journal.journal import SpeculativeChecks
 from shrinkfx.program.apply import apply
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.display_text import first_line
@@ -225,9 +224,8 @@ def _begun(
     strategies: Sequence[Rewriter],
 ) -> SearchResult:
     """Return a search among printed programs, built as the result was."""
-    ahead = SpeculativeChecks(context.journal, CandidateForm.SOURCE, program.build)
     cache = Asker(
-        with_speculation(oracle_for(program), state.forks, ahead),
+        with_speculation(oracle_for(program), state.forks),
         budget=context.budget,
         journal=context.journal,
         form=CandidateForm.SOURCE,

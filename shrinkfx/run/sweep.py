@@ -5,7 +5,9 @@ Its summary has the findings, ``sweep.json``, the table and the plot.
 
 from __future__ import annotations
 
+import json
 import statistics
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
@@ -17,9 +19,7 @@ from shrinkfx.check.client.server import GUARDED_WORKER, WORKER
 from shrinkfx.check.oracle import CheckClient
 from shrinkfx.errors import (
     BudgetExhausted,
-    Flag,
     LoadError,
-    MessageText,
     NotReproducible,
     UsageError,
     WorkerError,
@@ -35,7 +35,7 @@ from shrinkfx.events import (
 from shrinkfx.failure.classify import NO_EXCEPTION_TEXT, classify_ending
 from shrinkfx.failure.signature import ANY, Kind, is_until_target
 from shrinkfx.failure.verdict import Observation
-from shrinkfx.journal.journal import SweepJournal
+from shrinkfx.journal.journal import Database, boot_id, why_not_again
 from shrinkfx.options.options import (
     REQUIRED_VARIABLES,
     Options,
@@ -158,9 +158,10 @@ def settings_of(context: RunContext, journal: SweepJournal) -> SweepSettings:
     for name in ("torch", "backend"):  # other settings come from the same journal
         here, there = getattr(settings, name), getattr(before, name)
         if here != there:
-            then = f"{name} {there}, but this is {here}"
-            again = Flag("--resume", str(context.out))
-            raise UsageError(again, f": that sweep used {then}")
+            raise UsageError(
+                f"--resume {context.out}: that sweep used {name} {there}, but this is "
+                f"{here}"
+            )
     return before
 
 
@@ -188,13 +189,15 @@ class ExampleRunner:
         meter = context.meters["search"]
         self._client = CheckClient(context.worker, limits, options, meter)
         if context.options.probe and not self._interprets:
-            message = Flag("--probe"), " only works for CUDA without a GPU: add "
-            raise UsageError(*message, Flag("--device", "cuda"))
+            raise UsageError(
+                "--probe only works for CUDA without a GPU: add --device cuda"
+            )
         if self._interprets:
             context.note("on the interpreter, code is generated again for each example")
             if settings.ranges == "beyond":
-                flag = Flag("--beyond-ranges")
-                raise UsageError(flag, ": the interpreter does not check ranges")
+                raise UsageError(
+                    "--beyond-ranges: the interpreter does not check ranges"
+                )
 
     def inside(self, sizes: Sizes) -> Example:
         return self._run(sizes, outside=False)
@@ -240,12 +243,13 @@ class ExampleRunner:
         if again and reason:
             raise WorkerError(f"the program compiled before, but now: {reason}")
         if failure := seen.signature:
-            until = Flag("--until", str(failure.kind))
-            sweep = Flag("--dynamic-sweep")
-            advice = MessageText("to reduce that failure: ", until, ", without ", sweep)
+            advice = (
+                f"to reduce that failure: --until {failure.kind}, without "
+                "--dynamic-sweep"
+            )
             raise NotReproducible(self.settings.until, 1, [str(failure)], advice)
         if reason:
-            longer = MessageText("try a longer ", Flag("--timeout"))
+            longer = "try a longer --timeout"
             raise NotReproducible(self.settings.until, 1, [reason], longer)
 
     def _is_compiled(self) -> bool:
@@ -579,3 +583,69 @@ def _search(
         context.note(f"{searched.stopped}; to resume: --resume {context.out}")
         searched.found = collect_failures(plan.grid, searched.inside)
     return searched
+
+
+class SweepJournal:
+    """Records the examples of a sweep, so that it can resume after a kill.
+
+    Args:
+        part: the part of the sweep, because several parts may run the same sizes.
+    """
+
+    def __init__(self, path: Path | str, part: str = "inside") -> None:
+        self._db = Database(path)
+        self._part = part
+        self._boot = boot_id()
+
+    def begin(self, settings: Mapping[str, Any]) -> None:
+        """Store the settings that all examples share."""
+        row = ("sweep", json.dumps(settings))
+        self._db.write("INSERT INTO facts VALUES (?, ?)", row)
+
+    def settings(self) -> dict[str, Any]:
+        """Return the settings that all examples share; empty if there was no sweep."""
+        rows = self._db.read("SELECT value FROM facts WHERE name='sweep'")
+        with self._db.checked_decoding():
+            settings: dict[str, Any] = json.loads(rows[0][0]) if rows else {}
+        return settings
+
+    def recall(self, sizes: Sizes, attempt: int) -> Example | None:
+        """Return a recorded example, or None if its sizes have to be run.
+
+        Sizes that did not end twice return UNRESOLVED, and are never run again.
+        """
+        rows = self._db.read(
+            "SELECT example, boot FROM examples WHERE part=? AND sizes=? AND attempt=?",
+            (self._part, json.dumps(sizes), attempt),
+        )
+        for text, _ in rows:
+            if text is not None:
+                with self._db.checked_decoding():
+                    return Example.from_json(json.loads(text))
+        why = why_not_again([boot for _, boot in rows], self._boot)
+        return Example(sizes, Answer.UNRESOLVED, reason=why) if why else None
+
+    def count(self) -> int:
+        """Count the examples of all parts that have an answer."""
+        count = "SELECT count(*) FROM examples WHERE example IS NOT NULL"
+        return int(self._db.read(count)[0][0])
+
+    def record_start(self, sizes: Sizes, attempt: int) -> int:
+        """Record that sizes are about to be run, and return the row number."""
+        row = (time.time(), self._boot, self._part, json.dumps(sizes), attempt)
+        return self._db.write(
+            "INSERT INTO examples (asked_at, boot, part, sizes, attempt)"
+            " VALUES (?, ?, ?, ?, ?)",
+            row,
+        )
+
+    def record_example(self, number: int, example: Example) -> None:
+        row = (json.dumps(example.to_json()), number)
+        self._db.write("UPDATE examples SET example=? WHERE number=?", row)
+
+    def delete_start(self, number: int) -> None:
+        """Delete an example that was not run after all."""
+        self._db.write("DELETE FROM examples WHERE number=?", (number,))
+
+    def close(self) -> None:
+        self._db.close()

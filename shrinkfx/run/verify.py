@@ -20,7 +20,7 @@ from shrinkfx.check.environments.choice import Agree, Choice, choose, refuse
 from shrinkfx.check.environments.versions import order, public, summarize
 from shrinkfx.check.oracle import Limits, Meter, RequestHandler
 from shrinkfx.check.script import ScriptRunner
-from shrinkfx.errors import Flag, InstallError, LoadError, MessageText, UsageError
+from shrinkfx.errors import InstallError, LoadError, UsageError
 from shrinkfx.events import ActivityStarted, Listener, NoteAdded, ignore_event
 from shrinkfx.failure.classify import classify_ending
 from shrinkfx.failure.readers.device import name_error_unchecked_on_gpu
@@ -103,8 +103,7 @@ def run_repro(
     text = _read(script)
     expected, guard = read_failure(text)
     if pythons or torch:
-        option = Flag("--torch") if torch else Flag("--across")
-        _require_runs_alone(text, guard, option)
+        _require_runs_alone(text, guard, "--torch" if torch else "--across")
     choice = None
     if torch:
         seen_on = public(read_torch(text))
@@ -127,8 +126,7 @@ def run_repro(
     ) as bare:
         version = bare.ready.versions.get("torch", "")
         if choice and not choice.is_here(public(version)):
-            reason = _TWO_VERSIONS.format(version, choice.here)
-            raise UsageError(Flag("--torch"), reason)
+            raise UsageError(_TWO_VERSIONS.format(version, choice.here))
         probe = Probe(options.probe or _probe(expected))
         limits = limits_of(options, TIMEOUT_S)
         runner = ScriptRunner(bare, limits, Meter(), probe, guard)
@@ -154,8 +152,8 @@ def run_repro(
 
 
 _TWO_VERSIONS = (
-    " needs one torch in this environment: {} is imported, but {} is installed; "
-    "change PYTHONPATH, or run shrinkfx in another environment"
+    "--torch needs one torch in this environment: {} is imported, but {} is "
+    "installed; change PYTHONPATH, or run shrinkfx in another environment"
 )
 
 
@@ -168,7 +166,7 @@ def _installed_torch() -> str:
         raise LoadError("torch", reason, advice) from None
 
 
-def _require_runs_alone(script: str, guard: Guard, option: Flag) -> None:
+def _require_runs_alone(script: str, guard: Guard, option: str) -> None:
     """Refuse a repro that needs shrinkfx, because other environments lack shrinkfx."""
     if is_of_interpreter(script):
         need = "was verified on the interpreter of shrinkfx"
@@ -176,11 +174,11 @@ def _require_runs_alone(script: str, guard: Guard, option: Flag) -> None:
         need = "fails reliably only with guard pages"
     else:
         return
-    raise UsageError(option, _NEEDS_SHRINKFX.format(need))
+    raise UsageError(_NEEDS_SHRINKFX.format(option, need))
 
 
 _NEEDS_SHRINKFX = (
-    " runs a repro without shrinkfx, but this repro {}: install shrinkfx in the "
+    "{} runs a repro without shrinkfx, but this repro {}: install shrinkfx in the "
     "environment with the other PyTorch, and run PYTHON -m shrinkfx repro.py --verify"
 )
 
@@ -245,9 +243,9 @@ def _named(file: Path, text: str) -> bool:
 
 
 def _read(script: Path) -> str:
-    advice = MessageText(Flag("--verify"), " expects a repro.py")
+    advice = "--verify expects a repro.py"
     if script.suffix != ".py":
-        raise UsageError(f"{script} is not a Python file: ", advice)
+        raise UsageError(f"{script} is not a Python file: {advice}")
     try:
         text = script.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -260,9 +258,7 @@ def _read(script: Path) -> str:
     expected, _ = read_failure(text)
     if expected and expected.kind is Kind.CHECK:
         raise UsageError(
-            f"{script}: only its ",
-            Flag("--check"),
-            " command can tell whether it fails",
+            f"{script}: only its --check command can tell whether it fails"
         )
     return text
 
@@ -379,10 +375,9 @@ def interpreters(named: Sequence[str]) -> list[str]:
         path = shutil.which(name)
         if path is None:
             raise UsageError(
-                Flag("--across", name),
-                ": no such interpreter; name the Python of an environment with "
-                "another PyTorch, as in ",
-                Flag("--across", "/envs/2.11/bin/python"),
+                f"--across {name}: no such interpreter; name the Python of an "
+                "environment with another PyTorch, as in --across "
+                "/envs/2.11/bin/python"
             )
         # Not resolved, because the link to Python is what selects the environment.
         paths.append(str(Path(path).absolute()))

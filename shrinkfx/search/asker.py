@@ -13,9 +13,8 @@ from typing import Protocol, runtime_checkable
 from shrinkfx.errors import BudgetExhausted, PhaseLimitReached
 from shrinkfx.failure.signature import Signature
 from shrinkfx.failure.verdict import Learner, Oracle, Outcome, Verdict
-from shrinkfx.journal.journal import Journal
+from shrinkfx.journal.journal import STOCK, Journal
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.protocol.choices import Build
 from shrinkfx.search.search_state import SearchState
 
 # Shrink Ray calls this ``is_interesting``. This module does not decide what to query:
@@ -58,7 +57,7 @@ class Asker:
         budget: Budget | None = None,
         journal: Journal | None = None,
         form: str = "program",
-        build: str = Build.STOCK,
+        build: str = STOCK,
         again: bool = False,
         most: int | None = None,
     ) -> None:

@@ -6,7 +6,7 @@ most probable first (``forecast``). A query that an answer makes useless is canc
 
 The search gets an answer only when it makes that query. So it is the same search with
 any number of worker slots: the same queries in the same order, the same learning from
-answers, the same cost. The journal keeps unused answers separately.
+answers, the same cost. Unused answers are lost if the run is killed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from shrinkfx.failure.verdict import (
     Outcome,
     Verdict,
 )
-from shrinkfx.journal.journal import LOG_CHARS, Journal, SpeculativeChecks
+from shrinkfx.journal.journal import LOG_CHARS
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.search.search_state import Query, SearchState
 
@@ -116,21 +116,17 @@ class SpeculativeOracle:
         of_use: the number of those whose answers the search has used.
     """
 
-    def __init__(
-        self, oracle: Oracle, slots: WorkerSlots, ahead: SpeculativeChecks | None = None
-    ) -> None:
+    def __init__(self, oracle: Oracle, slots: WorkerSlots) -> None:
         """Create the oracle.
 
         Args:
             oracle: learns from the verdicts that the search gets; the slots run its
                 checks.
             slots: the worker slots.
-            ahead: the store of verdicts that the search has not used yet.
         """
         self._oracle, self._slots = oracle, slots
-        self._ahead = ahead or SpeculativeChecks(Journal())
         self._under_way: dict[str, _RunningQuery] = {}
-        self._stored: dict[str, Verdict | None] = {}  # None: not in the journal either
+        self._stored: dict[str, Verdict] = {}  # not used by the search yet
         self._uncounted: dict[str, Pending] = {}
         self._search: SearchState | None = None
         self._memory: Callable[[Candidate], Verdict | None] = _nothing
@@ -198,15 +194,13 @@ class SpeculativeOracle:
 
     def _take_speculative_verdict(self, candidate: Candidate) -> Verdict | None:
         """Return a speculative verdict, once; None if a (new) check is needed."""
-        verdict = self._recalled(candidate)
+        verdict = self._stored.pop(candidate.digest, None)
         if verdict is None:
             return None
-        self._stored[candidate.digest] = None
-        self._ahead.delete_query(candidate)
         pending = self._uncounted.pop(candidate.digest, None)
         if not self._stands(candidate, verdict):
             return None
-        if pending:  # None if the verdict is from an earlier session
+        if pending:  # None if the query raised
             pending.count()
         self.of_use += 1
         return verdict
@@ -269,22 +263,13 @@ class SpeculativeOracle:
         return chosen, self._place.possible_digests(self._known)
 
     def _known(self, candidate: Candidate) -> Outcome | None:
-        verdict = self._memory(candidate) or self._recalled(candidate)
+        verdict = self._memory(candidate) or self._stored.get(candidate.digest)
         return verdict.outcome if verdict else None
-
-    def _recalled(self, candidate: Candidate) -> Verdict | None:
-        """Return a speculative verdict, possibly of an earlier session, or None."""
-        digest = candidate.digest
-        if digest not in self._stored:
-            self._stored[digest] = self._ahead.recall(candidate)
-        return self._stored[digest]
 
     # --- running queries
 
     def _begin(self, candidate: Candidate, *, early: bool) -> None:
-        if early:
-            self.asked_ahead += 1
-            self._ahead.record_start(candidate)
+        self.asked_ahead += early
         pending = self._slots.begin(candidate)
         self._under_way[candidate.digest] = _RunningQuery(candidate, pending, early)
 
@@ -302,7 +287,6 @@ class SpeculativeOracle:
             return Verdict(Outcome.UNRESOLVED, Observation(unresolved=repr(error)))
         seen = verdict.observation
         verdict = replace(verdict, observation=replace(seen, log=seen.log[-LOG_CHARS:]))
-        self._ahead.record_verdict(query.candidate, verdict)
         self._uncounted[query.candidate.digest] = query.pending
         return verdict
 
@@ -310,8 +294,6 @@ class SpeculativeOracle:
         """Cancel a query that is no longer needed."""
         query.pending.cancel()
         self._under_way.pop(query.candidate.digest, None)
-        if query.early:
-            self._ahead.delete_query(query.candidate)
 
 
 # The tree of speculation: the queries after each answer that the search may get.

@@ -7,18 +7,12 @@ import json
 import os
 import shlex
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from shrinkfx.cli.main import abbreviate_command, main, split_command_line
-from shrinkfx.cli.parser import list_flags_with_values, make_parser
-from shrinkfx.cli.task import is_run_to_explain
-from shrinkfx.errors import NothingToReduce
-from shrinkfx.journal.journal import Journal
-from shrinkfx.options.options import Options
-from shrinkfx.system.folder_lock import is_folder_locked
+from shrinkfx.cli.parser import list_flags_with_values
 
 
 @pytest.mark.parametrize(
@@ -113,27 +107,6 @@ def test_full_disk_during_capture_prints_the_command_to_repeat(
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize(
-    ("begun", "program", "explains"),
-    [(True, [], True), (False, [], False), (True, ["--program", "2"], False)],
-)
-def test_explain_with_a_capture_folder_applies_to_its_run_if_started(
-    tmp_path: Path, begun: bool, program: list[str], explains: bool
-) -> None:
-    folder = tmp_path / "serve-1"
-    (folder / "capture").mkdir(parents=True)
-    (folder / "capture" / "end.json").write_text(
-        '{"command": ["python", "serve.py"], "code": 1}'
-    )
-    (folder / "capture" / "program-1.json").write_text("{}")
-    if begun:
-        Journal(folder / "journal.sqlite").close()
-    arguments = make_parser().parse_args([str(folder), "--explain", *program])
-    assert is_run_to_explain(arguments) is explains
-    other = make_parser().parse_args([str(tmp_path), "--explain"])
-    assert is_run_to_explain(other)
-
-
 def test_script_arguments_are_abbreviated() -> None:
     command = ["python", "serve.py", "--token", "secret"]
     assert abbreviate_command(command) == ["--", "python", "serve.py", "..."]
@@ -210,21 +183,3 @@ def test_script_without_capture_recommends_capture(
     said = capsys.readouterr().err
     assert "to run a script that fails: shrinkfx --capture python serve.py" in said
     assert "did you mean" not in said
-
-
-def test_output_folder_is_locked_until_the_run_ends(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def captured(options: Options, *_: object) -> Options:
-        assert options.out is not None
-        return replace(options, model=options.out / "capture" / "program-1.pt2")
-
-    def reduce(options: Options, _: object) -> None:
-        assert options.model.name == "program-1.pt2"
-        assert is_folder_locked(tmp_path / "out")
-        raise NothingToReduce("it was taken")
-
-    monkeypatch.setattr("shrinkfx.intake.capture.script_capture.capture", captured)
-    monkeypatch.setattr("shrinkfx.api.reduce", reduce)
-    assert main(["--capture", "--out", str(tmp_path / "out"), "true"]) == 3
-    assert not is_folder_locked(tmp_path / "out")

@@ -20,7 +20,7 @@ import pytest
 from support.fake_torch import install
 
 from shrinkfx import api
-from shrinkfx.api import reducing
+from shrinkfx import api as reducing
 from shrinkfx.errors import NothingToReduce, UsageError
 from shrinkfx.intake.capture import running as pythons
 from shrinkfx.intake.capture import script_capture

@@ -13,7 +13,7 @@ import pytest
 from support.dumped import LAUNCHER, RUNNABLE
 
 from shrinkfx import api
-from shrinkfx.api import reducing
+from shrinkfx import api as reducing
 from shrinkfx.cli.main import main
 from shrinkfx.errors import (
     LoadError,

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 import shrinkfx
-from shrinkfx.api import reducing
+from shrinkfx import api as reducing
 from shrinkfx.errors import LoadError, StorageError, UsageError
 from shrinkfx.events import NoteAdded
 from shrinkfx.intake.in_memory import ObjectInput, save_object

@@ -11,11 +11,10 @@ from support.doubles import FakeServer
 
 from shrinkfx.check.oracle import Limits
 from shrinkfx.cli.main import main
-from shrinkfx.errors import UsageError
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.protocol.answers import Ending
 from shrinkfx.protocol.requests import RunCommand
-from shrinkfx.run.verify import InterpreterResult, Others, interpreters
+from shrinkfx.run.verify import Others
 
 SCRIPT = """\
 # assert in AOTInductor (run): reduced from 9 operators to 1.
@@ -87,26 +86,6 @@ def test_result_of_another_interpreter_is_worded_by_its_ending(
     _, run = (request.task for request in server.asked)
     assert isinstance(run, RunCommand)
     assert run.words[-4:] == ("/py", "-X", "faulthandler", "repro.py")
-
-
-def test_interpreter_without_torch_gives_no_verdict(repro: Path) -> None:
-    said = "Traceback ...\nModuleNotFoundError: No module named 'torch'\n"
-    server = FakeServer(Ending("exit", 1, log=said))
-    (told,) = Others(server, Limits(60, 1 << 30), [repro], None).run(["/py"])
-    assert told == InterpreterResult(
-        *("/py", ""),
-        "does not import torch: ModuleNotFoundError: No module named 'torch'",
-        None,
-    )
-    assert str(told).startswith("/py: cannot tell: does not import torch")
-
-
-def test_interpreters_are_resolved_like_in_a_shell(tmp_path: Path) -> None:
-    link = tmp_path / "python"
-    link.symlink_to(sys.executable)
-    assert interpreters([str(link)]) == [str(link)]
-    with pytest.raises(UsageError, match="no such interpreter"):
-        interpreters([str(tmp_path / "none")])
 
 
 @pytest.mark.torch

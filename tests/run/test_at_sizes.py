@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from support.doubles import asked_of, context_with
 
-from shrinkfx.errors import NotReproducible, WorkerError
+from shrinkfx.errors import WorkerError
 from shrinkfx.options.options import Options
 from shrinkfx.program.sizes import Space, Symbol
 from shrinkfx.protocol.answers import Ending, Ready
@@ -41,7 +41,6 @@ SETTINGS = SweepSettings(
 
 PASSES = Ending("exit", stage="done")
 TIMEOUT = Ending("timeout", stage="compile")
-DIED = Ending("server", log="killed")
 
 
 class Worker:
@@ -90,15 +89,6 @@ def test_program_is_compiled_once_for_several_sizes(
     assert runner.compiles == 1
 
 
-def test_results_at_sizes_are_compared_with_the_requested_tolerance(
-    worker: Worker,
-) -> None:
-    options = Options(Path(), rtol=0.5, strict=True)
-    context = context_with(worker, options, worker.directory)
-    ExampleRunner(context, SPACE, SETTINGS).inside((3,))
-    assert [(told["rtol"], told["strict"]) for told in worker.told] == [(0.5, True)] * 2
-
-
 def test_package_removed_with_its_server_is_compiled_again(
     runner: ExampleRunner, worker: Worker
 ) -> None:
@@ -121,17 +111,6 @@ def test_run_is_repeated_if_its_own_compilation_did_not_finish(
     assert worker.asked == [CompileOriginal, CheckAtSizes] * 2
 
 
-@pytest.mark.parametrize(
-    "ending", [DIED, Ending("timeout", stage="run"), Ending("late", stage="run")]
-)
-def test_run_without_an_answer_is_not_repeated(
-    runner: ExampleRunner, worker: Worker, ending: Ending
-) -> None:
-    worker.dies = lambda: ending
-    assert runner.inside((3,)).answer is Answer.UNRESOLVED
-    assert worker.asked == [CompileOriginal, CheckAtSizes]
-
-
 def test_compile_failure_after_an_earlier_success_is_no_finding(
     runner: ExampleRunner, worker: Worker
 ) -> None:
@@ -140,14 +119,6 @@ def test_compile_failure_after_an_earlier_success_is_no_finding(
     worker.compiled = TIMEOUT
     with pytest.raises(WorkerError, match="the program compiled before, but now:"):
         runner.inside((4,))
-
-
-def test_initial_compile_failure_is_not_reproducible(
-    runner: ExampleRunner, worker: Worker
-) -> None:
-    worker.compiled = DIED
-    with pytest.raises(NotReproducible, match="a longer --timeout"):
-        runner.inside((3,))
 
 
 @pytest.mark.parametrize("name", ["unchanged", "baseline"])

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from support.doubles import FakeServer, context_with
-from support.lies import lie, strided, tensor
+from support.lies import lie, tensor
 
 from shrinkfx.check.oracle import CheckClient, Limits
 from shrinkfx.events import Listener, NoteAdded, ignore_event
@@ -21,12 +21,10 @@ from shrinkfx.run.context import Subject
 from shrinkfx.run.observe import require_any_adjacent_memory
 from shrinkfx.testing import chain
 
-SAME_BYTES = OtherCauses((strided("m", (1, 4), (6, 1)),))
 SHORT = ("my.narrow.default",)
 WRONG = Ending("exit", stage="done", answer=Checked(Difference("values", "wrong")))
 PASSES = Ending("exit", stage="done", answer=Checked())
 OTHERWISE = Ending("exit", stage="done", answer=Invalid("it depends"))
-KILLED = Ending("memory")
 TARGET = Signature(Kind.MISMATCH, Stage.COMPARE, "", "values")
 
 
@@ -77,17 +75,6 @@ def test_dependence_on_adjacent_memory_is_reported_and_memory_left_as_is(
         ": the result's storage is smaller than declared. The failure "
         "depends on the adjacent memory; with known content of that memory:"
     ) in said[-1]
-
-
-def test_query_without_an_answer_leaves_adjacent_memory_as_is(tmp_path: Path) -> None:
-    subject, _ = subject_and_server(KILLED, tmp_path)
-    assert subject.client.options.tails == subject.short_results == ()
-
-
-def test_no_query_is_made_if_no_result_is_short(tmp_path: Path) -> None:
-    subject, server = subject_and_server(WRONG, tmp_path, other_causes=SAME_BYTES)
-    assert not server.arguments
-    assert subject.client.options.tails == ()
 
 
 def test_no_query_is_made_with_guard_pages_or_for_compile_errors(

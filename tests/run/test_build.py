@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -71,24 +70,6 @@ def test_failing_file_is_tested_alone(step: Step) -> None:
     assert [asked.get("only") for asked in worker.arguments] == [None, step]
 
 
-def test_failing_file_is_not_tested_alone_if_minutes_are_short() -> None:
-    slow = replace(raised_in(Step.KERNEL), seconds=40.0)
-    for minutes, often in ((2.0, 1), (10.0, 2), (None, 2)):
-        worker = FakeServer(lambda _: slow)
-        subject, _, _ = chosen(worker, minutes=minutes)
-        assert subject is not None
-        assert (subject.client.options.only is not None) is (often == 2)
-        assert len(worker.asked) == often
-
-
-def test_all_files_are_built_if_the_failing_file_passes_alone() -> None:
-    """What g++ says only when it generates code, its syntax check does not."""
-    worker = FakeServer(lambda a: PASSES if "only" in a else raised_in(Step.KERNEL))
-    subject, _, _ = chosen(worker)
-    assert subject is not None
-    assert subject.client.options.only is None
-
-
 @pytest.mark.parametrize(
     ("ending", "target"),
     [
@@ -117,13 +98,6 @@ def test_failure_in_the_stock_build_only_is_reduced_with_the_stock_build() -> No
     assert subject.build is Build.STOCK
     assert [verdict.reproduced for verdict in seen] == [False, True]
     assert "--build stock" in note
-
-
-def test_failure_in_neither_build_gives_no_subject() -> None:
-    subject, seen, notes = chosen(FakeServer(lambda _: PASSES))
-    assert (subject, len(seen), notes) == (None, 2, [])
-    subject, seen, _ = chosen(FakeServer(lambda _: PASSES), build=Build.STOCK)
-    assert (subject, len(seen)) == (None, 1)
 
 
 def test_weights_are_external_only_if_large_and_in_the_fast_build() -> None:

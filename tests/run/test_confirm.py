@@ -16,15 +16,13 @@ from support.doubles import Arguments, FakeServer, written
 
 from shrinkfx.check.baseline.with_guard_pages import Guarding
 from shrinkfx.check.oracle import ENOUGH, CheckClient, Limits
-from shrinkfx.errors import BudgetExhausted, WorkerError
+from shrinkfx.errors import BudgetExhausted
 from shrinkfx.events import Event, NoteAdded
 from shrinkfx.failure.signature import MEMORY_FAULT, Kind, Signature, Stage
 from shrinkfx.journal.journal import Journal
 from shrinkfx.options.options import Options
 from shrinkfx.preloads.preload_bundle import PreloadBundle
-from shrinkfx.program.apply import apply
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.program.edits import Drop
 from shrinkfx.protocol.answers import Ending, Invalid, NotSanitized, Raised
 from shrinkfx.protocol.choices import Build, CandidateForm, Guard
 from shrinkfx.protocol.requests import CheckOptions
@@ -197,13 +195,6 @@ def test_result_is_unverified_only_if_the_input_program_repro_passes(
     assert "from 12 operators to 1." in (world.folder / "repro.py").read_text()
 
 
-def test_input_program_is_the_result_if_only_its_repro_fails(world: World) -> None:
-    raising(world, only("n3"), lambda c, _: c == WHOLE)
-    verified, kept = world.verified()
-    assert verified.failed == 3
-    assert kept.result.candidate == WHOLE
-
-
 def test_stopped_search_backtracks_but_does_not_continue(world: World) -> None:
     raising(world, only("n3"), only("n3", "n7"))
     verified, kept = world.verified(max_checks=4)
@@ -311,16 +302,6 @@ def test_result_may_need_guard_pages_if_the_input_program_does(world: World) -> 
     assert kept.record.memory.guard is Guard.AFTER
 
 
-def test_repro_must_also_fail_without_guard_pages(world: World) -> None:
-    """Beside guard pages it would: that is not what the original needs."""
-    world.program = guarded(only("n3", "n7"))
-    world.script = guarded(only("n3", "n7", "n9"))
-    verified, kept = world.verified(target=OVERRUN, guarding=STEADY)
-    assert verified.failed == INDEPENDENT_RUNS
-    assert kept.result.candidate.operators == ("n3", "n7", "n9")
-    assert {side for _, side in world.scripts} == {Guard.OFF}
-
-
 def test_guard_pages_are_used_if_no_repro_fails_without_them(world: World) -> None:
     world.program = guarded(only("n3"))
     world.script = guarded(lambda *_: False)
@@ -344,14 +325,6 @@ def test_search_keeps_guard_pages_if_the_input_program_needs_them(
     )
 
 
-def test_runs_without_guard_pages_need_a_failure_with_guard_pages(world: World) -> None:
-    world.program = world.script = guarded(only("n3", "n7"))
-    world.verified(target=OVERRUN, guarding=STEADY)
-    plain = [c for c, side in world.compiled if side is Guard.OFF]
-    assert plain
-    assert all(needs("n3")(candidate) for candidate in plain)
-
-
 def test_minutes_spent_during_backtracking_leave_the_unverified_result(
     world: World,
 ) -> None:
@@ -367,34 +340,6 @@ def test_minutes_spent_during_backtracking_leave_the_unverified_result(
     assert (verified.runs, verified.failed) == (3, 0)
     assert kept.result.candidate.operators == ("n3",)
     assert world.found.stopped == "time limit reached"
-
-
-def test_minutes_that_end_before_verification_still_leave_a_repro(world: World) -> None:
-    """What is looked at before, AddressSanitizer say, may take longer than thought."""
-    raising(world, only("n3"), only("n3"))
-    asked = []
-
-    def is_late_at_first(candidate: Candidate, side: Guard) -> bool:
-        asked.append(candidate)
-        if len(asked) <= 2:
-            raise BudgetExhausted("time limit reached")
-        return True
-
-    world.script = is_late_at_first
-    verified, kept = world.verified()
-    assert verified.always_fails
-    assert kept.result.candidate.operators == ("n3",)
-    assert world.found.stopped == "time limit reached"
-
-
-def test_step_that_cannot_be_written_is_skipped(world: World) -> None:
-    raising(world, only("n3"), only("n3", "n7"))
-    unbroken = world.verified()[1].result.candidate
-    world.refused = [c for c, _ in world.scripts if c.cost[0] > 1][:1]
-    assert world.refused
-    verified, kept = world.verified()
-    assert verified.failed == 3
-    assert kept.result.candidate == unbroken
 
 
 def fails_in(world: World, script: Fails, runs: dict[tuple[str, ...], int]) -> None:
@@ -437,22 +382,6 @@ def test_result_verified_once_is_kept_if_no_other_step_verifies(
     assert len({c.digest for c in others}) <= 4
 
 
-def test_step_replaces_a_result_whose_repro_has_become_flaky(
-    world: World, tmp_path: Path
-) -> None:
-    path = tmp_path / "journal.sqlite"
-    raising(world, lambda c, _: needs("n3")(c) or c == WHOLE, only("n3"))
-    world.verified(path)
-    world.scripts.clear()
-    fails_in(world, only("n3"), {("n3",): 3})
-    world.found.rest = "passed"
-    verified, kept = world.verified(path)
-    assert verified.failed == 3
-    assert kept.result.candidate.cost[0] > 1
-    assert world.found.reducer.best == kept.result.candidate
-    assert (world.found.rest, world.found.second) == ("", [])
-
-
 def test_result_that_cannot_be_written_is_replaced_by_another_step(
     world: World,
 ) -> None:
@@ -462,36 +391,6 @@ def test_result_that_cannot_be_written_is_replaced_by_another_step(
     assert verified.failed == 3
     assert needs("n3")(kept.result.candidate)
     assert kept.result.candidate not in world.refused
-
-
-def test_dead_worker_ends_the_run(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    raising(world, only("n3"), only("n3"))
-
-    def dead(*_: object) -> None:
-        raise WorkerError("the worker could not be restarted:")
-
-    monkeypatch.setattr(World, "bare", dead)
-    with pytest.raises(WorkerError, match="the worker could not be restarted:"):
-        world.verified()
-    assert not world.scripts
-
-
-def test_candidates_of_the_continued_search_are_not_called_earlier_steps(
-    world: World,
-) -> None:
-    raising(world, only("n3"), only("n3", "n7"))
-    world.verified()
-    before, _, after = world.notes.partition(
-        "the repro of the reduced program "
-        "does not fail in every run: "
-        "backtracking to a step whose repro "
-        "does"
-    )
-    assert "verifying an earlier step (" in before
-    assert "verifying a candidate (2 operators)" in after
-    assert "earlier step" not in after
 
 
 def test_repro_verified_before_the_search_stopped_states_the_stop(
@@ -505,15 +404,6 @@ def test_repro_verified_before_the_search_stopped_states_the_stop(
     assert "stopped early" in (world.folder / "repro.py").read_text()
 
 
-def test_runs_without_guard_pages_are_made_once_per_candidate(
-    world: World,
-) -> None:
-    world.program = world.script = guarded(only("n3"))
-    world.verified(target=OVERRUN, guarding=STEADY)
-    plain = [c.operators for c, side in world.compiled if side is Guard.OFF]
-    assert plain == [("n3",)] * ENOUGH
-
-
 def test_rest_verdict_is_cleared_if_the_result_changes(world: World) -> None:
     world.program = lambda c, _: needs("n3")(c) or needs("n9")(c)
     world.script = lambda *_: False
@@ -524,20 +414,6 @@ def test_rest_verdict_is_cleared_if_the_result_changes(world: World) -> None:
     world.verified(target=OVERRUN, max_checks=checks)
     assert world.found.stopped
     assert (world.found.rest, world.found.second) == ("", [])
-
-
-def test_remainder_of_the_program_is_not_run_without_guard_pages(world: World) -> None:
-    def fails(candidate: Candidate, side: Guard) -> bool:
-        guilty = needs("n3")(candidate) or needs("n9")(candidate)
-        return guilty and (side is not Guard.OFF or needs("n7")(candidate))
-
-    world.program = world.script = fails
-    _, kept = world.verified(target=OVERRUN, guarding=STEADY)
-    rest = apply(WHOLE, [Drop(kept.result.candidate.keep)])
-    assert world.found.rest == "reproduced"
-    assert [candidate for candidate, _ in world.found.second] == [rest]
-    assert (rest, Guard.AFTER) in world.compiled
-    assert (rest, Guard.OFF) not in world.compiled
 
 
 def test_files_of_an_earlier_repro_are_removed_except_original_preloads(
@@ -613,18 +489,6 @@ def test_passing_repro_makes_the_search_continue_in_the_stock_build(
     assert '"n7"' in (world.folder / "repro.py").read_text()
 
 
-def test_search_continues_as_source_if_the_repro_fails_only_as_program(
-    world: World,
-) -> None:
-    raising(world, only("n3"), only("n3"))
-    world.source = only("n9")
-    verified, kept = world.verified(build=Build.FAST)
-    assert verified.always_fails
-    assert kept.verified.written.is_source
-    assert kept.result.candidate.operators == ("n3", "n9")
-    assert kept.result.form == "source"
-
-
 def test_result_that_never_fails_as_source_is_verified_as_program(world: World) -> None:
     raising(world, only("n3"), only("n3"))
     world.source = lambda *_: False
@@ -668,15 +532,6 @@ def test_result_is_the_same_as_if_all_stages_were_tested_from_the_start(
     assert asked <= len(world.ways)
 
 
-def test_stages_are_not_tested_if_the_search_was_stopped(world: World) -> None:
-    raising(world, only("n3"), lambda *_: False)
-    world.stock = lambda *_: False
-    world.verified(build=Build.FAST, max_checks=4)
-    assert world.found.stopped
-    assert in_stock_builds(world) == []
-    assert len(world.found.search.verdicts()) == 4
-
-
 def test_stages_cut_short_by_the_check_limit_keep_their_best_candidate(
     world: World,
 ) -> None:
@@ -690,40 +545,6 @@ def test_stages_cut_short_by_the_check_limit_keep_their_best_candidate(
         assert verified.always_fails
         assert kept.result.candidate == world.found.reducer.best
         assert "stopped early" in (world.folder / "repro.py").read_text()
-
-
-def test_run_killed_while_stages_are_tested_resumes_to_the_same_result(
-    world: World, tmp_path: Path
-) -> None:
-    raising(world, only("n3"), only("n3", "n7"))
-    world.stock = only("n7")
-    _, unbroken = world.verified(build=Build.FAST)
-    stock = len(in_stock_builds(world))
-    for moment in (0, 1, stock // 2, stock - 1):
-        path = tmp_path / f"{moment}.sqlite"
-        world.ways.clear()
-
-        def dies(candidate: Candidate, side: Guard, moment: int = moment) -> bool:
-            if len(in_stock_builds(world)) > moment:
-                raise Killed
-            return needs("n7")(candidate)
-
-        world.stock = dies
-        with pytest.raises(Killed):
-            world.verified(path, build=Build.FAST)
-        world.stock = only("n7")
-        _, kept = world.verified(path, build=Build.FAST)
-        assert kept.result == unbroken.result
-        assert kept.verified.failed == 3
-
-
-def test_stages_are_tested_before_runs_without_guard_pages(world: World) -> None:
-    world.program = world.script = guarded(only("n3", "n7"))
-    verified, kept = world.verified(target=OVERRUN, guarding=STEADY, build=Build.FAST)
-    assert verified.failed == INDEPENDENT_RUNS
-    assert kept.result.candidate.operators == ("n3", "n7")
-    first = next(n for n, (_, _, build) in enumerate(world.ways) if build == "stock")
-    assert world.compiled[first][1] is Guard.AFTER  # the confirmation
 
 
 def test_repro_failing_without_guard_pages_makes_stage_queries_unnecessary(

@@ -16,39 +16,11 @@ from support.doubles import request_of
 from shrinkfx.events import Event, NoteAdded
 from shrinkfx.options.options import Options, Sweeping
 from shrinkfx.protocol.answers import Ready
-from shrinkfx.protocol.choices import Backend
 from shrinkfx.run import context
 from shrinkfx.run.context import OVERHEAD, RunContext
 from shrinkfx.run.folder import open_run_folder
 from shrinkfx.system.used import measure_tree_cpu_s
 from shrinkfx.versions import why_untested
-
-
-def test_later_bare_server_is_forked_from_the_zygote_of_the_main_server(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    started: list[dict[str, Any]] = []
-
-    class Recorder:
-        ready = Ready()
-
-        def __init__(self, **settings: Any) -> None:
-            started.append(settings)
-
-    monkeypatch.setattr(context, "RestartingServer", Recorder)
-    seed = {"PYTHONHASHSEED": "3"}
-    options = Options(model=tmp_path / "m.pt2", environment=seed)
-    run = RunContext(options, tmp_path, lambda _: None)
-    run.bare_server(Backend.AOTI)
-    main = run.worker = run.server()
-    run.with_output_folder(tmp_path / "scratch").bare_server(Backend.AOTI)
-    alone, first, second = started
-    assert first["leaves_zygote"]
-    assert alone["zygote_of"] is None
-    assert second["zygote_of"] is main
-    assert first["environment"] == seed
-    assert alone["hash_seed"] == second["hash_seed"] == "3"
-
 
 OPTIONS = Options(model=Path("m.pt2"))
 
@@ -118,13 +90,3 @@ def test_cpu_time_is_summed_by_part_and_a_sweep_is_one_part(
         spent = context.cpu_seconds()
     assert (spent["search"], spent["verify"], spent["baseline"]) == (3.5, 4.0, 0.0)
     assert spent["sweep"] == pytest.approx(120.0, abs=1.0)
-
-
-def test_cpu_time_of_a_later_request_is_not_counted_for_the_run(
-    tmp_path: Path,
-) -> None:
-    with open_run_folder(OPTIONS, tmp_path, lambda _: None, "--explain") as context:
-        context.meters["explain"].cpu_seconds = 7.0
-        context.journal.note("asked", True)
-    with session(tmp_path) as context:
-        assert context.cpu_seconds()["explain"] == 0.0

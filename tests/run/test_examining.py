@@ -129,26 +129,3 @@ def test_examination_that_was_cut_short_is_reported(
 ) -> None:
     _, said, _ = examined(tmp_path, ending)
     assert said == [*WARNINGS, f"custom operators: only partly tested, {why}"]
-
-
-def test_program_without_custom_operators_is_not_examined(tmp_path: Path) -> None:
-    ending = Ending("exit")
-    assert examined(tmp_path, ending, custom=())[2].asked == []
-    assert examined(tmp_path, ending, stopped="relu")[2].asked == []
-
-
-@pytest.mark.parametrize(
-    ("minutes", "most_s"), [(None, 100.0), (60.0, 100.0), (6.0, 90.0), (2.0, 30.0)]
-)
-def test_examination_has_a_wall_clock_limit(
-    tmp_path: Path, minutes: float | None, most_s: float
-) -> None:
-    """A busy machine would make many times its own time of it, and of the minutes."""
-    *_, server = examined(tmp_path, Ending("exit"), minutes=minutes)
-    assert server.limits == [(30.0, most_s)]
-
-
-def test_custom_operators_are_not_examined_if_minutes_are_short(tmp_path: Path) -> None:
-    _, said, server = examined(tmp_path, Ending("exit"), minutes=0.6)
-    assert server.asked == []
-    assert said == ["not enough time left: skipping the tests of custom operators"]

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 from support.doubles import FakeServer
-from support.lies import lie, strided, tensor
 
 from shrinkfx.check.oracle import CheckClient, Limits
 from shrinkfx.errors import UsageError, WorkerError
@@ -25,7 +24,6 @@ from shrinkfx.program.candidate import Candidate
 from shrinkfx.report.record import (
     Failure,
     Memory,
-    OtherCauses,
     Programs,
     ProgramSize,
     ReproFiles,
@@ -114,14 +112,6 @@ def test_error_in_the_cause_analysis_keeps_the_result(
     assert not (out / "explain.json").exists()
 
 
-def test_failure_judged_by_a_command_has_no_known_cause(out: Path) -> None:
-    judged = Signature(Kind.CHECK, Stage.RUN, "")
-    kept = kept_of(whole(chain("x", "relu")), judged)
-    explained = explain_result(context_of(out), kept)
-    assert not explained.explanation.cause
-    assert "command" in explained.explanation.unknown[0]
-
-
 def test_result_is_stored_in_the_journal_for_a_later_explanation(out: Path) -> None:
     candidate = whole(chain("x", "relu", "exp"))
     kept = kept_of(candidate)
@@ -172,20 +162,6 @@ def test_finished_run_can_be_explained(tmp_path: Path) -> None:
         load_finished_options(out)
 
 
-def test_explain_refuses_a_folder_without_a_run(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"--explain .* contains no run"):
-        load_finished_options(tmp_path)
-
-
-def test_result_that_was_not_verified_has_no_culprits(out: Path) -> None:
-    kept = kept_of(whole(chain("x", "relu")))
-    unverified = replace(kept.record, verified=VerifiedRepro())
-    kept = replace(kept, record=unverified)
-    explained = explain_result(context_of(out), kept)
-    assert not explained.explanation.cause
-    assert not explained.explanation.culprits
-
-
 def test_observations_of_a_result_are_restored_for_a_later_explanation(
     tmp_path: Path,
 ) -> None:
@@ -203,25 +179,6 @@ def test_observations_of_a_result_are_restored_for_a_later_explanation(
         assert explaining._shown_from_json(kept.result.program, known).fails is fails
         del known["fails"], known["memory"]  # as an earlier version has noted it
         assert explaining._shown_from_json(kept.result.program, known) == KnownFacts()
-
-
-def test_existing_summary_gets_the_cause(out: Path) -> None:
-    (out / "summary.json").write_text('{"schema": 1, "cause": []}')
-    kept = kept_of(whole(chain("x", "relu")))
-    explained = explain_result(context_of(out), kept)
-    told = json.loads((out / "summary.json").read_text())
-    assert told == {"schema": 1, "cause": list(explained.explanation.cause)}
-    assert told["cause"]
-
-
-def test_fake_kernel_mismatch_is_assigned_to_its_operator_and_output() -> None:
-    """What eager has said is handed on as it is; words are made at the end."""
-    kept = kept_of(whole(chain("x", "relu")))
-    pair = lie("pair", tensor("int32", 2), tensor("int64", 2), place="[1]")
-    told = OtherCauses((strided("mix", (1,), (2,)), pair))
-    subject = replace(kept.result.program, other_causes=told)
-    lies = explaining._shown(subject, True, None).mismatches
-    assert lies == {"mix": told.mismatches[0], "pair": pair}
 
 
 HANGS = Signature(Kind.HANG, Stage.COMPILE, "", "did not end within the time limit")
@@ -256,11 +213,3 @@ def test_hang_in_user_code_is_the_first_cause_also_in_a_later_explanation(
 
 def with_log(record: RunRecord, log: str) -> RunRecord:
     return replace(record, verified=replace(record.verified, log=log))
-
-
-def test_hang_in_pytorch_blames_no_other_code(out: Path) -> None:
-    kept = kept_of(whole(chain("x", "relu")), HANGS)
-    log = DUMP.replace("/home/me/", "/env/lib/python3.11/site-packages/torch/")
-    kept = replace(kept, record=with_log(kept.record, log))
-    explained = explain_result(context_of(out), kept)
-    assert not any("PyTorch's" in text for text in explained.cause)

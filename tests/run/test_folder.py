@@ -13,7 +13,7 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from threading import Barrier
-from typing import IO, Any, NoReturn
+from typing import Any, NoReturn
 
 import pytest
 
@@ -37,12 +37,9 @@ from shrinkfx.run.folder import (
     load_options_to_resume,
     open_run_folder,
     record_run_end,
-    resume_command,
 )
-from shrinkfx.system.folder_lock import lock_folder
 
 NOTHING_NEW = Options(Path())
-ORDER = ("model.pt2", "inputs.pt", "operators.py")
 
 
 @pytest.fixture(name="out")
@@ -108,18 +105,6 @@ def test_resume_uses_the_stored_options_and_larger_budgets(
     assert load_options_to_resume(out, NOTHING_NEW) == more
 
 
-def test_relative_file_names_are_resumed_from_any_folder(
-    options: Options, out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    options = replace(options, model=Path("model.pt2"), inputs=Path("inputs.pt"))
-    begin(replace(options, preload=("operators.py", "json")))
-    monkeypatch.chdir("/")
-    again = load_options_to_resume(out, NOTHING_NEW)
-    assert again.files == tuple(tmp_path / path for path in ORDER)
-    assert again.cwd == tmp_path
-
-
 def test_program_in_the_run_folder_moves_with_the_folder(
     options: Options, out: Path, tmp_path: Path
 ) -> None:
@@ -133,29 +118,6 @@ def test_program_in_the_run_folder_moves_with_the_folder(
     again = load_options_to_resume(there, NOTHING_NEW)
     assert again.model == there / "intake" / "program.pt2"
     assert again.inputs == there / "intake" / "inputs.pt"
-
-
-def test_files_of_a_capture_move_with_the_run_folder(
-    options: Options, out: Path, tmp_path: Path
-) -> None:
-    place = out / "capture"
-    place.mkdir()
-    names = "program-1.pt2", "call-1-7-0.pt", "serve_definitions.py"
-    model, inputs, preload = (place / name for name in names)
-    for file in (model, inputs, preload):
-        file.write_text(file.name)
-    asked = replace(options, model=model, inputs=inputs)
-    begin(replace(asked, preload=(str(preload), "json")))
-    there = out.rename(tmp_path / "elsewhere")
-    place.mkdir(parents=True)  # as another run has it that was begun there since
-    for file in (model, inputs, preload):
-        file.write_text("another")
-    again = load_options_to_resume(there, NOTHING_NEW)
-    assert again.files == tuple(there / "capture" / name for name in names)
-    assert again.preload[1] == "json"
-    assert load_options_to_resume(
-        there.rename(tmp_path / "further"), NOTHING_NEW
-    ).model.is_file()
 
 
 def test_inputs_found_by_a_sweep_move_with_the_run_folder(
@@ -303,30 +265,6 @@ def test_damaged_journal_is_reported_with_advice(
         assert "--resume" not in str(caught.value)
 
 
-def test_damaged_journal_page_is_found_before_the_run_starts(
-    options: Options, out: Path
-) -> None:
-    begin(options)
-    path = out / "journal.sqlite"
-    pages = bytearray(path.read_bytes())
-    size = int.from_bytes(pages[16:18], "big")
-    with closing(sqlite3.connect(path)) as db:
-        ask = "SELECT rootpage FROM sqlite_master WHERE name='checks'"
-        ((number,),) = db.execute(ask).fetchall()
-    pages[(number - 1) * size : number * size] = bytes(size)
-    path.write_bytes(pages)
-    with pytest.raises(JournalError, match="damaged"):
-        begin(options)
-
-
-def test_new_run_in_the_folder_of_a_run_is_refused(options: Options) -> None:
-    begin(options)
-    with pytest.raises(UsageError, match="unfinished; to resume it: --resume"):
-        refuse_if_begun(replace(options, max_checks=7))
-    with pytest.raises(UsageError, match="another run"):
-        refuse_if_begun(replace(options, until="nan"))
-
-
 def test_finished_run_is_reported_with_its_exit_code(
     options: Options, out: Path
 ) -> None:
@@ -360,18 +298,6 @@ def test_finished_run_that_was_cut_short_resumes_with_a_larger_budget(
     )  # it was killed since
 
 
-def test_finished_run_with_changed_files_is_not_resumed(
-    options: Options, out: Path
-) -> None:
-    options = replace(options, max_minutes=3.0)
-    end(options, "reduced", "reduced: 9 -> 2 operators", 0, is_short=True)
-    options.model.write_bytes(b"another program")
-    with pytest.raises(UsageError):
-        load_options_to_resume(out, replace(NOTHING_NEW, max_minutes=4.0))
-    with pytest.raises(Finished):
-        load_options_to_resume(out, NOTHING_NEW)
-
-
 def test_interrupted_run_resumes_and_a_spent_run_needs_a_larger_budget(
     options: Options, out: Path
 ) -> None:
@@ -384,41 +310,6 @@ def test_interrupted_run_resumes_and_a_spent_run_needs_a_larger_budget(
         "to continue with a larger budget: shrinkfx --resume"
     )
     assert load_options_to_resume(out, Options(Path(), max_checks=6)).max_checks == 6
-
-
-@pytest.mark.parametrize(
-    ("spent", "minutes", "more"),
-    [
-        (False, None, ""),
-        (True, None, " --max-checks N"),
-        (True, 2.0, " --max-checks N --max-minutes M"),
-    ],
-)
-def test_resume_command_asks_for_more_of_the_spent_budget(
-    options: Options, out: Path, *, spent: bool, minutes: float | None, more: str
-) -> None:
-    with open_run_folder(
-        replace(options, max_minutes=minutes), out, ignore_event
-    ) as context:
-        context.out_of_budget = spent
-        assert resume_command(context) == f"shrinkfx --resume {out}{more}"
-
-
-def test_larger_budget_is_kept_if_the_resumed_run_is_killed(
-    options: Options, out: Path
-) -> None:
-    end(options, "stopped", "limit of 5 checks reached", 4)
-    load_options_to_resume(out, Options(Path(), max_checks=600))
-    begin(options)
-    assert load_options_to_resume(out, NOTHING_NEW).max_checks == 600
-
-
-def test_failed_resume_keeps_the_journal(options: Options, out: Path) -> None:
-    with pytest.raises(KeyboardInterrupt):
-        interrupted_by(KeyboardInterrupt(), options, know_nothing)
-    with pytest.raises(LoadError):
-        interrupted_by(LoadError("operators.py", "raises"), options, know_nothing)
-    assert load_options_to_resume(out, NOTHING_NEW)
 
 
 def test_second_run_in_the_same_folder_is_refused(options: Options, out: Path) -> None:
@@ -461,40 +352,8 @@ def test_only_one_of_several_simultaneous_runs_starts_in_a_folder(
         shutil.rmtree(out)
 
 
-def test_lock_on_a_replaced_file_is_not_accepted(
-    out: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    flock, path = fcntl.flock, out / ".lock"
-    replaced: list[IO[str]] = []
-
-    def lock_too_late(file: IO[str], how: int) -> None:
-        """Lock what was unlinked meanwhile, and made again by a third."""
-        if not replaced:
-            path.unlink()
-            replaced.append(path.open("w"))
-            flock(replaced[0], fcntl.LOCK_EX)
-        flock(file, how)
-
-    monkeypatch.setattr(fcntl, "flock", lock_too_late)
-    with pytest.raises(UsageError, match="is running"), lock_folder(out):
-        pass
-    replaced[0].close()
-    with lock_folder(out):
-        assert path.exists()
-    assert not path.exists()
-
-
 def deny(*_: object, **__: object) -> NoReturn:
     raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-
-
-def test_unwritable_folder_is_reported_as_a_usage_error(
-    options: Options, out: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    begin(options)
-    monkeypatch.setattr(Path, "open", deny)
-    with pytest.raises(UsageError, match="cannot be written to: Permission denied"):
-        load_options_to_resume(out, NOTHING_NEW)
 
 
 def test_unreadable_folder_is_reported_as_a_usage_error(
@@ -569,21 +428,6 @@ def test_interrupted_run_is_reported_with_the_resume_command(
     assert not (out / ".lock").exists()
 
 
-def test_removed_folder_is_reported_without_a_resume_command(
-    options: Options, out: Path
-) -> None:
-    def remove(journal: Journal) -> None:
-        shutil.rmtree(out)
-
-    missing = FileNotFoundError(errno.ENOENT, "No such file", str(out / "repro.py"))
-    with pytest.raises(
-        StorageError, match="the folder was removed during the run"
-    ) as caught:
-        interrupted_by(missing, options, remove)
-    assert caught.value.subject == str(out)
-    assert not hasattr(caught.value, "__notes__")
-
-
 def test_draft_files_are_removed_when_the_run_resumes(
     options: Options, out: Path
 ) -> None:
@@ -594,18 +438,6 @@ def test_draft_files_are_removed_when_the_run_resumes(
     begin(options)
     names = {path.name for path in out.iterdir()}
     assert names == {"journal.sqlite", "repro.py"}
-
-
-def test_draft_files_are_removed_after_an_interrupt(
-    options: Options, out: Path
-) -> None:
-    def begin_to_write(journal: Journal) -> None:
-        (out / "draft-minimal.pt2").touch()
-        (out / "draft-abc").mkdir()
-
-    with pytest.raises(KeyboardInterrupt):
-        interrupted_by(KeyboardInterrupt(), options, begin_to_write)
-    assert {path.name for path in out.iterdir()} == {"journal.sqlite"}
 
 
 def test_journal_of_another_version_is_refused_unchanged(out: Path) -> None:

@@ -13,7 +13,6 @@ from support.doubles import DESCRIPTION, FakeServer
 from support.lies import strided
 
 from shrinkfx.check.oracle import CheckClient, Limits
-from shrinkfx.errors import NotCuttable
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.options.options import Options
 from shrinkfx.program.candidate import Candidate
@@ -117,16 +116,6 @@ def test_cond_is_kept_if_the_failure_needs_cond(tmp_path: Path) -> None:
     assert asked == [("inlined-cond", "fast"), ("functional", "fast")]
 
 
-@pytest.mark.parametrize("alike", ["functional", "inlined-cond"])
-def test_no_inlining_query_is_made_without_an_inlinable_cond(
-    tmp_path: Path, alike: str
-) -> None:
-    """There is none, or its branches differ from run to run."""
-    forms = {**FORMS, "functional": FORMS[alike], "inlined-cond": FORMS[alike]}
-    _, asked = chosen(tmp_path, lambda form, build: True, forms)
-    assert asked == [("functional", "fast")]
-
-
 def test_program_is_cut_with_cond_if_inlining_is_impossible(
     tmp_path: Path,
 ) -> None:
@@ -151,21 +140,3 @@ def test_warnings_of_the_baseline_are_kept_for_each_form(
     subject, _ = chosen(tmp_path, lambda asked, _: asked == form, eager=error)
     said = ("eager also fails on the input program: no such",) if error else ()
     assert subject.other_causes.warnings == (*said, "from the baseline")
-
-
-def test_failure_lost_in_every_form_is_reported_as_not_cuttable(tmp_path: Path) -> None:
-    """It was seen, in the program as the file holds it."""
-    with pytest.raises(NotCuttable) as caught:
-        chosen(tmp_path, lambda form, build: False)
-    said = str(caught.value)
-    assert said.startswith(
-        f"the program fails ({RAISES}), but no form of the program that"
-    )
-    assert "forms:\n  passes: the same result as eager (4 times)\n" in said
-    assert "does not fail" not in said
-
-
-def test_cond_is_kept_if_minutes_are_short(tmp_path: Path) -> None:
-    subject, asked = chosen(tmp_path, lambda form, build: True, check_s=40.0)
-    assert operators(subject) == ("relu", "cond", "tanh")
-    assert asked == [("functional", "fast")]

@@ -14,7 +14,6 @@ import pytest
 from support.doubles import FakeServer
 
 from shrinkfx.check.oracle import CheckClient, Limits
-from shrinkfx.errors import WorkerError
 from shrinkfx.events import Event, NoteAdded
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.findings.record import Explanation
@@ -34,9 +33,7 @@ from shrinkfx.run.context import RunContext
 from shrinkfx.run.explaining import (
     add_versions,
     collect_versions,
-    drop_issue,
     rewrite_issue,
-    with_explanation,
     write_issue,
 )
 from shrinkfx.run.folder import JOURNAL, describe_request
@@ -108,14 +105,6 @@ def test_versions_that_cannot_be_collected_are_reported(
     assert "```\ntorch 2.13.0\nPython 3.11\n```" in path.read_text()
 
 
-def test_failure_to_write_the_issue_is_reported(out: Path) -> None:
-    (out / "repro.py").unlink()
-    told: list[Event] = []
-    context = RunContext(Options(Path("m.pt2")), out, told.append)
-    assert write_issue(context, RECORD, Explanation(), "") is None
-    assert "ISSUE.md could not be written" in notes(told)
-
-
 @pytest.mark.parametrize("raised", [KeyboardInterrupt(), RecursionError("deep")])
 def test_exception_while_writing_the_issue_keeps_the_result(
     out: Path, raised: BaseException, monkeypatch: pytest.MonkeyPatch
@@ -133,16 +122,6 @@ def test_exception_while_writing_the_issue_keeps_the_result(
     assert sorted(path.name for path in out.iterdir() if path.suffix != ".sqlite") == [
         "repro.py"
     ]
-
-
-def test_ctrl_c_while_versions_are_collected_keeps_the_issue(out: Path) -> None:
-    def interrupt(_: object) -> Ending:
-        raise KeyboardInterrupt
-
-    told: list[Event] = []
-    context = RunContext(Options(Path("m.pt2")), out, told.append)
-    assert collect_versions(context, client_of(FakeServer(interrupt)), SEEN) == ""
-    assert write_issue(context, RECORD, Explanation(), "") == out / "ISSUE.md"
 
 
 @pytest.mark.parametrize("anonymous", [True, False])
@@ -201,41 +180,6 @@ def test_failure_judged_by_a_command_has_no_issue(out: Path) -> None:
     assert not (out / "ISSUE.md").exists()
 
 
-def test_run_of_an_earlier_version_keeps_its_issue(out: Path) -> None:
-    told: list[Event] = []
-    context = RunContext(Options(Path("m.pt2")), out, told.append)
-    client = client_of(FakeServer(COLLECTED))
-    assert rewrite_issue(context, client, Explanation()) is None
-    assert "earlier version" in notes(told)
-
-
-def test_remains_of_a_model_are_listed_only_if_a_repro_exists(out: Path) -> None:
-    found = ("it is lost.",)
-    (out / "repro.py").write_text("class Repro:\n    def forward(self, tokens): ...\n")
-    record = with_explanation(out, RECORD, found)
-    assert record.remains.names == ("tokens",)
-    assert record.cause == found
-    (out / "repro.py").unlink()
-    assert with_explanation(out, RECORD, found).remains.in_words() == ""
-    drop_issue(out)
-
-
-def test_versions_are_not_collected_for_a_command_and_errors_are_reported(
-    out: Path,
-) -> None:
-    told: list[Event] = []
-    context = RunContext(Options(Path("m.pt2")), out, told.append)
-    judged = Signature(Kind.CHECK, Stage.RUN, "")
-    assert collect_versions(context, client_of(FakeServer()), judged) == ""
-    assert told == []
-
-    def die(_: object) -> Ending:
-        raise WorkerError("it died")
-
-    assert collect_versions(context, client_of(FakeServer(die)), SEEN) == ""
-    assert "torch.utils.collect_env" in notes(told)
-
-
 def finish_run(out: Path) -> None:
     """Write the folder of a finished run with an issue."""
     options = Options(out / "m.pt2", title="relu raises")
@@ -284,11 +228,6 @@ def test_issue_is_unchanged_without_a_verdict_of_another_version(
     before = (out / "ISSUE.md").read_text()
     add_versions(out / name, verdicts, lambda _: None)
     assert (out / "ISSUE.md").read_text() == before
-
-
-def test_versions_of_a_repro_without_a_run_are_not_recorded(out: Path) -> None:
-    add_versions(out / "repro.py", {"2.13.0": True, "2.14.0": True}, lambda _: None)
-    assert [path.name for path in out.iterdir()] == ["repro.py"]
 
 
 def test_failure_to_add_versions_is_a_note(out: Path) -> None:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import signal
 import sqlite3
 import subprocess
 import sys
-import threading
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
@@ -108,21 +106,6 @@ def test_sweep_is_listed_with_the_status_of_its_findings(
     ) as context:
         record_run_end(context, status, "2 findings in sweep.json", code)
     assert (only(runs).status, only(runs).kind) == (status, "sweep")
-
-
-@pytest.mark.parametrize(
-    ("ended", "status"),
-    [
-        (("reduced", "reduced: 10 -> 3 operators", 0), "reduced"),
-        (("stopped", "limit of 5 checks reached", 4), "stopped"),
-    ],
-)
-def test_finished_run_keeps_its_status_while_the_folder_is_locked(
-    options: Options, runs: Path, ended: tuple[str, str, int], status: str
-) -> None:
-    begin(options, runs / "model-1", ended=ended)
-    with lock_folder(runs / "model-1"):
-        assert only(runs).status == status
 
 
 _WORKS = """
@@ -227,23 +210,6 @@ def test_listing_changes_no_file(options: Options, runs: Path) -> None:
     assert {p: p.stat().st_mtime_ns for p in runs.rglob("*")} == before
 
 
-def test_only_folders_with_a_run_are_listed(options: Options, runs: Path) -> None:
-    begin(options, runs / "model-1")
-    (runs / "no-run").mkdir()
-    (runs / "file").touch()
-    assert [run.folder for run in list_runs(runs / "model-1")] == [runs / "model-1"]
-    assert [run.folder for run in list_runs(runs)] == [runs / "model-1"]
-
-
-def test_runs_are_listed_in_the_order_of_their_start(
-    options: Options, runs: Path
-) -> None:
-    for name in ("model-9", "model-10", "another-1"):
-        begin(options, runs / name)
-    names = [run.folder.name for run in list_runs(runs)]
-    assert names == ["model-9", "model-10", "another-1"]
-
-
 def test_missing_folder_is_reported_with_the_usual_place_of_runs(
     tmp_path: Path,
 ) -> None:
@@ -251,19 +217,3 @@ def test_missing_folder_is_reported_with_the_usual_place_of_runs(
     for name, said in {"none": "No such file", "file": "Not a directory"}.items():
         with pytest.raises(UsageError, match=f"(?s){said}.*stored in shrinkfx-out"):
             list_runs(tmp_path / name)
-
-
-def test_listing_does_not_block_the_start_of_a_run(
-    options: Options, runs: Path
-) -> None:
-    """A look holds the lock for a moment, in which a run may begin."""
-    out = runs / "model-1"
-    begin(options, out)
-    (out / LOCK).touch()
-    with (out / LOCK).open() as file:
-        fcntl.flock(file, fcntl.LOCK_SH)
-        looks = threading.Timer(0.05, fcntl.flock, (file, fcntl.LOCK_UN))
-        looks.start()
-        with lock_folder(out):
-            assert is_folder_locked(out)
-        looks.join()

@@ -198,20 +198,6 @@ def test_reduced_program_is_verified_if_no_listing_verifies(
     assert '"listing"' not in (world.folder / "repro.py").read_text()
 
 
-def test_exact_values_are_restored_before_a_listing_is_given_up(
-    world: World,
-) -> None:
-    def is_exact(candidate: Candidate) -> bool:
-        program = candidate.listing
-        return program is None or isinstance(program.inputs[0].recipe().fill, Saved)
-
-    world.script = is_exact
-    _, kept = world.result()
-    assert kept.verified.always_fails
-    assert kept.result.candidate.listing is not None
-    assert is_exact(kept.result.candidate)
-
-
 def test_operators_found_during_verification_are_simplified_in_turn(
     world: World,
 ) -> None:
@@ -230,17 +216,3 @@ def test_operators_found_during_verification_are_simplified_in_turn(
     )
     counted = [each.search for each in found.all]
     assert len({*map(id, counted)}) == len(counted) == 3  # no check is forgotten
-
-
-def test_operators_are_simplified_at_most_twice(world: World) -> None:
-    world.stock, world.script = holds("relu", "tanh"), is_unlisted
-    found, kept = world.result()
-    assert kept.verified.always_fails
-    assert kept.result.candidate.listing is None
-    assert kept.result.candidate.operators == ("relu", "tanh")
-    assert found.made_of is None
-    assert (
-        world.notes.count("simplifying the reduced program: sizes, values, arguments")
-        == 2
-    )
-    assert len([*found.all]) == 3

@@ -58,7 +58,6 @@ from shrinkfx.run.simplification import (
     drop_listing,
     record_minimal_kinds,
     reduce_listing,
-    with_values,
 )
 from shrinkfx.testing import chain, listing, whole
 
@@ -237,65 +236,13 @@ def test_failure_at_large_sizes_does_not_become_another_at_small_sizes(
     assert len(worker.compiled) == asked
 
 
-def test_failure_at_every_size_is_tested_once_at_an_intermediate_size(
-    tmp_path: Path,
-) -> None:
-    large = replace(SAVED, shape=(4, 100))
-    worker = Worker(lambda _: True, listed=replace_input(LISTED, large))
-    found, events = reduced(tmp_path, worker)
-    best = found.reducer.best.listing
-    assert best is not None
-    assert math.prod(sizes(best)) == 1
-    assert [sizes(each) for each in worker.compiled].count((1, 20)) == 1
-    assert "another reason" not in notes(events)
-
-
 def replace_input(program: PrintedProgram, recipe: TensorSpec) -> PrintedProgram:
     [given] = program.given
     return replace(program, given=(given.with_recipe(Run.EXAMPLE, recipe),))
 
 
-@pytest.mark.parametrize("most", [3, 60])
-def test_cause_is_restored_if_the_search_was_cut_short(
-    most: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(making_smaller, "_MOST", most)
-    worker = Worker(lambda p: math.prod(sizes(p)) < 9 or not is_scalar(worker))
-    found, _ = reduced(tmp_path, worker)
-    best = found.reducer.best.listing
-    assert best is not None
-    assert math.prod(sizes(best)) >= 9
-
-
-def test_passing_program_does_not_become_the_result(tmp_path: Path) -> None:
-    """The values as they were do not fail; those from a seed do."""
-
-    def fails(program: PrintedProgram) -> bool:
-        if isinstance(program.find("x").recipe().fill, Saved):
-            return False
-        return math.prod(sizes(program)) < 9 or not is_scalar(worker)
-
-    worker = Worker(fails)
-    found, _ = reduced(tmp_path, worker)
-    assert found.reducer.asker.has_reproduced(found.reducer.best)
-    assert found.reducer.best.listing is not None
-    assert math.prod(sizes(found.reducer.best.listing)) >= 9
-
-
 def is_scalar(worker: Worker) -> bool:
     return worker.options[-1].inductor.get("cpp.simdlen") == 1
-
-
-def test_failure_that_is_unchanged_without_vectors_is_tested_twice(
-    tmp_path: Path,
-) -> None:
-    worker = Worker(lambda _: True)
-    found, events = reduced(tmp_path, worker)
-    best = found.reducer.best.listing
-    assert best is not None
-    assert math.prod(sizes(best)) == 1
-    assert len([one for one in worker.options if one.inductor]) == 2
-    assert "another reason" not in notes(events)
 
 
 def test_fake_kernel_mismatches_of_kept_operators_stay_the_same(tmp_path: Path) -> None:
@@ -395,13 +342,6 @@ def test_result_is_kept_if_no_listing_fails(tmp_path: Path) -> None:
     assert len(checks) == len(found.search.verdicts()) + 2
 
 
-def test_result_is_kept_if_listing_is_refused(tmp_path: Path) -> None:
-    found, events = reduced(tmp_path, Worker(lambda _: True, refuses=ListCandidate))
-    assert found.reducer.best.listing is None
-    assert "as source: no such thing here" in found.kinds["values"]
-    assert "as source: no such thing here" in notes(events)
-
-
 def test_kinds_are_not_minimal_if_rewrites_cannot_be_fitted(
     tmp_path: Path,
 ) -> None:
@@ -453,24 +393,6 @@ def test_dropping_a_listing_restores_the_reduced_program(tmp_path: Path) -> None
     assert sum(len(each.search.verdicts()) for each in found.all) == checks
 
 
-def test_simplification_resumes_from_its_journal(tmp_path: Path) -> None:
-    journal = Journal()
-    first, again = (Worker(lambda p: sizes(p)[0] >= 2) for _ in range(2))
-    found, _ = reduced(tmp_path, first, journal)
-    same, _ = reduced(tmp_path, again, journal)
-    assert same.reducer.best == found.reducer.best
-    assert again.compiled == []
-
-
-def test_values_are_read_from_the_folder_of_the_run(tmp_path: Path) -> None:
-    client = CheckClient(Worker(lambda _: True), Limits(10.0, 1 << 30))
-    assert with_values(client, tmp_path).options.data is None
-    (tmp_path / VALUES).touch()
-    asked = with_values(client, tmp_path)
-    assert asked.options.data == str((tmp_path / VALUES).resolve())
-    assert replace(asked.options, data=None) == client.options
-
-
 def test_result_is_written_with_short_names() -> None:
     program = listing(
         "add_7 = torch.ops.aten.tanh.default(arg0_1)\nreturn add_7", arg0_1=SAVED
@@ -484,14 +406,6 @@ def test_result_is_written_with_short_names() -> None:
     ]
     assert told.keep == candidate.keep
     assert with_short_names(WHOLE) is WHOLE
-
-
-def test_checks_of_a_failed_simplification_are_counted(tmp_path: Path) -> None:
-    spent = len(reduced(tmp_path, Worker(lambda _: False))[0].search.verdicts())
-    found, _ = reduced(tmp_path, Worker(lambda _: False), max_checks=spent + 1)
-    assert found.made_of is None
-    assert found.stopped == ""
-    assert sum(len(each.search.verdicts()) for each in found.all) == spent + 1
 
 
 @pytest.mark.parametrize("more", [0, 1, 3])
@@ -508,13 +422,3 @@ def test_listing_cut_short_by_the_check_limit_is_marked_as_short(
     assert found.stopped == ""
     assert found.short_of == f"limit of {before + more} checks reached"
     assert found.is_short
-
-
-def test_listing_cut_short_by_its_own_share_is_not_marked_as_short(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(making_smaller, "_MOST", 3)
-    worker = Worker(lambda p: sizes(p)[0] >= 2)
-    found, _ = reduced(tmp_path, worker, max_checks=1000)
-    assert found.short_of == "limit of 3 checks reached"
-    assert not found.is_short

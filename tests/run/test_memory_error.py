@@ -16,12 +16,12 @@ from shrinkfx.errors import BudgetExhausted
 from shrinkfx.events import Event, NoteAdded
 from shrinkfx.failure.signature import MEMORY_FAULT, Kind, Signature, Stage
 from shrinkfx.options.options import Options
-from shrinkfx.protocol.answers import Ending, NotSanitized, Ready
+from shrinkfx.protocol.answers import Ending, Ready
 from shrinkfx.protocol.choices import SANITIZERS, Backend, Guard
 from shrinkfx.protocol.requests import CheckOptions, Request
 from shrinkfx.report.record import Memory, ProgramSize
 from shrinkfx.run.context import Subject
-from shrinkfx.run.observe import choose_guard_pages, wants_guard_pages
+from shrinkfx.run.observe import choose_guard_pages
 from shrinkfx.run.result import Result, analyze_memory_error
 from shrinkfx.testing import chain, whole
 
@@ -35,8 +35,6 @@ READ of size 64 at 0x1 thread T0
     #0 0x4 in cpp_fused_mean_0 inductor/kernel.cpp:27
 """
 SANITIZED = Ending("exit", 1, "run", log=REPORT)
-LATE = Ending("late", stage="run")
-NO_LIBRARY = Ending("exit", stage="start", answer=NotSanitized("no libasan"))
 
 Arguments = Mapping[str, Any]
 
@@ -136,36 +134,6 @@ def test_result_that_fails_without_guard_pages_does_not_need_them() -> None:
     assert len(worker.asked) == ENOUGH + 1
 
 
-def test_one_passing_run_of_many_makes_guard_pages_necessary() -> None:
-    worker = Worker(lambda _, number: PASSES if number == ENOUGH else CRASHES)
-    assert examined(worker)[0].guard is Guard.BEFORE
-
-
-def test_inconclusive_run_does_not_make_guard_pages_necessary() -> None:
-    worker = Worker(lambda _, number: LATE if number == 2 else CRASHES)
-    memory, _ = examined(worker)
-    assert memory.guard is Guard.OFF
-    assert f"({ENOUGH - 1} of {ENOUGH - 1} runs)" in memory.without_guards
-    memory, notes = examined(Worker(lambda _, number: LATE if number > 1 else CRASHES))
-    assert memory.guard is Guard.BEFORE
-    assert notes[0].startswith(
-        "without guard pages the reduced program is inconclusive: "
-    )
-
-
-@pytest.mark.parametrize(
-    ("ending", "said"),
-    [(NO_LIBRARY, "no libasan"), (PASSES, "the run: passes")],
-)
-def test_missing_sanitizer_report_is_noted_in_one_line(
-    ending: Ending, said: str
-) -> None:
-    memory, notes = examined(Worker(lambda _, number: ending))
-    assert memory.report is None
-    assert said in memory.no_report
-    assert said in notes[-1]
-
-
 @pytest.mark.parametrize(
     ("target", "side"),
     [
@@ -198,42 +166,6 @@ def test_sanitizer_that_exceeds_the_minutes_does_not_end_the_run() -> None:
         ("not run: not enough time was left"),
     )
     assert notes[-1] == "AddressSanitizer: not run: not enough time was left"
-
-
-@pytest.mark.parametrize(("seconds", "asked"), [(3.9, 0), (4.9, 1), (5.1, 2)])
-def test_sanitizer_is_skipped_if_the_repro_needs_the_remaining_time(
-    seconds: float, asked: int
-) -> None:
-    """Four checks' worth of it, before each of the two looks at the result."""
-    worker = Worker(sanitized_or(PASSES))
-    memory, notes = examined(worker, seconds=seconds)
-    assert len(worker.asked) == asked
-    assert memory.guard is Guard.BEFORE
-    assert (memory.report is None) == (asked < 2)
-    assert memory.no_report == (
-        "" if asked == 2 else ("not run: not enough time was left")
-    )
-    assert ("running the reduced program under AddressSanitizer" in notes) == (
-        asked == 2
-    )
-
-
-@pytest.mark.parametrize(
-    ("until", "asked", "wanted"),
-    [
-        ("ima", "auto", True),
-        ("crash", "auto", True),
-        ("mismatch", "auto", False),
-        (None, "auto", False),
-        (None, "on", True),
-        ("ima", "off", False),
-    ],
-)
-def test_guard_pages_are_used_for_memory_errors_by_default(
-    until: str | None, asked: str, wanted: bool
-) -> None:
-    options = Options(Path("model.pt2"), until=until, guard_pages=asked)
-    assert wants_guard_pages(options) == wanted
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import signal
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -41,7 +39,6 @@ from shrinkfx.run.folder import JOURNAL, load_options_to_resume
 from shrinkfx.run.observe import SCHEMA
 from shrinkfx.run.pipeline import run
 from shrinkfx.testing import chain, needs, whole
-from shrinkfx.versions import __version__
 
 WHOLE = whole(chain("x", *(f"n{i}" for i in range(12))))
 TORN = Raised("RuntimeError", "torn")
@@ -240,11 +237,6 @@ def test_ample_minutes_do_not_change_the_search(model: Made) -> None:
     assert asked[0] == asked[1]
 
 
-def test_summary_lists_the_versions(model: Made) -> None:
-    versions = model(1.0).reduced(30.0).summary["versions"]
-    assert versions == {"shrinkfx": __version__, "torch": "2"}
-
-
 def test_baseline_that_uses_all_minutes_leaves_an_input_program_repro(
     model: Made,
 ) -> None:
@@ -294,22 +286,6 @@ def test_skipped_form_query_is_made_on_resume_with_more_minutes(
 
 
 @pytest.mark.parametrize("check_s", [80.0, 27.0])
-def test_time_reserved_for_the_repro_is_kept_on_resume(
-    model: Made, check_s: float
-) -> None:
-    """What the first session has seen tells it, be that before its search or in it."""
-    world = model(check_s)
-    world.waited = 0.5  # which a repro would have to wait as well
-    assert world.reduced(3.0).status == "stopped"
-    assert world.context
-    assert world.context.budget.check_s == check_s
-    world.asked.clear()
-    world.resumed(60.0)
-    assert not world.tasks(CheckOriginal)
-    assert world.context.budget.check_s == check_s
-
-
-@pytest.mark.parametrize("check_s", [80.0, 27.0])
 @pytest.mark.parametrize("schema", [SCHEMA - 1, None])
 def test_run_started_by_another_version_is_refused_with_advice(
     model: Made, check_s: float, schema: int | None
@@ -346,19 +322,6 @@ def test_resumed_run_reports_the_same_other_causes(model: Made) -> None:
     assert f"Warning (input program): {eager}" in reduction.repro.read_text()
 
 
-def test_differing_failure_kind_is_explained_once(
-    model: Made, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    died = Ending("signal", signal.SIGSEGV, "run")
-    monkeypatch.setattr(sys.modules[__name__], "FAILS", died)
-    world = model(27.0)
-    world.reduced(3.0, until="ima", guard_pages="off")
-    (kind,) = [note for note in world.notes if note.startswith("note: ")]
-    assert "segmentation fault" in kind
-    before = world.notes.index("baseline: crash in run: SIGSEGV")
-    assert world.notes[before + 1 :].count(kind) == 1
-
-
 def test_search_out_of_minutes_repeats_no_query_on_resume(model: Made) -> None:
     world = model(27.0)
     assert world.reduced(3.0).status == "stopped"
@@ -370,21 +333,6 @@ def test_search_out_of_minutes_repeats_no_query_on_resume(model: Made) -> None:
     assert not world.tasks(CheckOriginal)
     assert len(answered) > 4
     assert not set(answered) & set(world.questions())
-
-
-def test_localization_is_skipped_if_the_search_needs_the_time(
-    model: Made,
-) -> None:
-    world = model(25.0)
-    world.reduced(3.0)
-    assert any(
-        "localizing: not enough time left, skipped" in note for note in world.notes
-    )
-    world = model(25.0)
-    world.reduced(60.0, folder="longer")
-    assert any(
-        "localizing: running the program once more" in note for note in world.notes
-    )
 
 
 def test_repro_of_the_input_program_is_written_if_no_smaller_repro_fails(
@@ -401,19 +349,6 @@ def test_repro_of_the_input_program_is_written_if_no_smaller_repro_fails(
     assert world.now <= 180.0 + 60.0 + 60.0
     steps = [note for note in world.notes if note.startswith("verifying an earlier")]
     assert steps == ["verifying an earlier step (12 operators)"]
-
-
-def test_slow_repro_is_verified_as_the_program_itself(
-    model: Made,
-) -> None:
-    """It fails with its own inputs only, and there was no time to come to those."""
-    world = model(25.0)
-    world.script_s = 150.0
-    world.needs_own_inputs = True
-    reduction = world.reduced(3.0)
-    assert reduction.verified == (1, 1)
-    assert reduction.operators[1] < 12
-    assert reduction.summary["repro_form"] == "the program itself"
 
 
 def test_steps_skipped_by_a_finished_run_are_made_with_more_minutes(
@@ -445,17 +380,6 @@ def test_steps_skipped_by_a_finished_run_are_made_with_more_minutes(
     assert not over.value.more
 
 
-def test_further_runs_of_a_repro_are_made_only_if_there_is_time(model: Made) -> None:
-    world = model(60.0)
-    reduction = world.reduced(3.0)
-    assert reduction.verified == (1, 1)
-    assert len(world.tasks(RunScript)) == 1
-    assert any(
-        "not enough time left: skipping further runs of the repro" in note
-        for note in world.notes
-    )
-
-
 @pytest.mark.parametrize("check_s", [5, 20, 40, 60])
 def test_guard_pages_leave_time_for_a_verified_repro(
     model: Made, check_s: float
@@ -465,34 +389,3 @@ def test_guard_pages_leave_time_for_a_verified_repro(
     reduction = world.reduced(3.0, guard_pages="on")
     assert verified(reduction)
     assert world.now <= 240.0
-
-
-@pytest.mark.parametrize("check_s", [5, 20])
-def test_guard_pages_that_slow_a_program_do_not_use_all_minutes(
-    model: Made, check_s: float
-) -> None:
-    """It fails without them: the run goes on so, and verifies that."""
-    world = model(check_s)
-    world.guarded_s = 1000.0
-    reduction = world.reduced(3.0, guard_pages="on")
-    assert verified(reduction)
-    assert check_s > 10 or reduction.operators[1] < 12
-    assert world.now <= 240.0
-    given_up = [
-        note
-        for note in world.notes
-        if ("not enough time left: stopped trying guard pages") in note
-    ]
-    assert len(given_up) == 2
-    assert "before each tensor" in given_up[1]
-
-
-def test_first_run_may_use_all_minutes_before_guard_pages_are_tried(
-    model: Made,
-) -> None:
-    world = model(200.0)
-    with pytest.raises(
-        BudgetExhausted,
-        match=("the program had not failed by then, so there is no result"),
-    ):
-        world.reduced(3.0, guard_pages="on")

@@ -14,12 +14,11 @@ from shrinkfx.check.baseline.with_caching import NO_CACHING
 from shrinkfx.errors import NotReproducible
 from shrinkfx.events import Event, NoteAdded
 from shrinkfx.failure.signature import MEMORY_FAULT, Kind
-from shrinkfx.journal.journal import Journal
 from shrinkfx.options.options import Options
 from shrinkfx.protocol.answers import Checked, Ending, Raised, Ready
 from shrinkfx.protocol.choices import Backend
 from shrinkfx.protocol.requests import CheckCandidate, CheckOriginal, Request
-from shrinkfx.run.observe import load_or_find_subject, reproduce_failure
+from shrinkfx.run.observe import reproduce_failure
 from shrinkfx.run.result import Result, make_record
 from shrinkfx.testing import chain
 
@@ -87,15 +86,6 @@ def test_search_and_repro_use_the_allocator_that_shows_the_failure(
     assert any(line.startswith(only) for line in said) is with_it
 
 
-def test_journal_stores_the_allocator(tmp_path: Path) -> None:
-    gpu, journal = Gpu(tmp_path, lambda cached: cached), Journal()
-    for _ in range(2):
-        options = Options(Path("m.pt2"))
-        context = context_with(gpu, options, tmp_path, journal=journal)
-        subject = load_or_find_subject(context)
-        assert dict(subject.client.options.environment) == {NO_CACHING: ""}
-
-
 def test_allocator_chosen_by_the_user_is_the_only_one_tried(tmp_path: Path) -> None:
     gpu = Gpu(tmp_path, lambda cached: cached)
     options = Options(Path("m.pt2"), environment={NO_CACHING: "1"}, baseline_runs=2)
@@ -104,13 +94,3 @@ def test_allocator_chosen_by_the_user_is_the_only_one_tried(tmp_path: Path) -> N
         reproduce_failure(context)
     environments = [asked.get("environment", {}) for asked in gpu.arguments]
     assert all(NO_CACHING not in each for each in environments)
-
-
-def test_interpreter_is_suggested_if_the_gpu_shows_no_failure(tmp_path: Path) -> None:
-    gpu = Gpu(tmp_path, lambda cached: False)
-    options = Options(Path("m.pt2"), baseline_runs=2)
-    context = context_with(gpu, options, tmp_path)
-    with pytest.raises(NotReproducible) as caught:
-        reproduce_failure(context)
-    assert "--backend interpreter" in str(caught.value.advice)
-    assert any("without the caching allocator" in said for said in caught.value.seen)

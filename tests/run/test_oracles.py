@@ -22,7 +22,7 @@ from shrinkfx.protocol.choices import Backend
 from shrinkfx.protocol.requests import Request
 from shrinkfx.report.record import ProgramSize
 from shrinkfx.run.context import Subject
-from shrinkfx.run.reduction import forks_for, jobs_for
+from shrinkfx.run.reduction import jobs_for
 from shrinkfx.testing import chain, whole
 
 GB = 1 << 30
@@ -66,12 +66,6 @@ def chosen(
     return found, [event.text for event in events if isinstance(event, NoteAdded)]
 
 
-def test_jobs_are_as_requested_or_the_default(tmp_path: Path) -> None:
-    assert chosen(tmp_path) == (usual_jobs(), [])
-    assert chosen(tmp_path, 3) == (3, [])
-    assert chosen(tmp_path, 1) == (1, [])
-
-
 COMMAND = {"command": Command("./fails {}")}
 
 
@@ -84,12 +78,6 @@ def test_jobs_default_to_one_if_the_device_must_not_be_shared(
     assert chosen(tmp_path, None, changes, ready) == (1, [])
     assert chosen(tmp_path, 3, changes, ready) == (3, [])
     assert chosen(tmp_path, ready=INTERPRETED) == (usual_jobs(), [])
-
-
-def test_one_job_runs_on_each_gpu_by_default(tmp_path: Path) -> None:
-    options = Options(Path("m.pt2"), gpus=("0", "1", "2"))
-    assert jobs_for(subject_of(options, tmp_path, ON_GPU)) == 3
-    assert jobs_for(subject_of(replace(options, jobs=6), tmp_path, ON_GPU)) == 6
 
 
 def test_flaky_failure_is_checked_one_candidate_at_a_time(tmp_path: Path) -> None:
@@ -106,11 +94,3 @@ def test_jobs_are_limited_by_the_free_memory(tmp_path: Path) -> None:
         "--jobs 4: memory suffices for 2 at a time; a check needs up to 3.2 GB"
     )
     assert chosen(tmp_path, 2, peak_bytes=3 * GB) == (2, [])
-
-
-def test_oracle_without_a_process_checks_one_candidate_at_a_time(
-    tmp_path: Path,
-) -> None:
-    subject = subject_of(Options(Path("m.pt2"), jobs=3), tmp_path, ON_CPU)
-    assert forks_for(subject) is None
-    assert subject.context.jobs == 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,13 +11,11 @@ from support.doubles import FakeServer
 from test_preloading import RECORD
 
 from shrinkfx.check.oracle import Limits, Meter
-from shrinkfx.errors import BudgetExhausted
 from shrinkfx.preloads.bundle_builder import build_bundle
 from shrinkfx.preloads.preload_bundle import Preload, PreloadBundle, PreloadCut
 from shrinkfx.program.uninstalled_files import UninstalledFiles
 from shrinkfx.protocol.answers import Ending, Registered
 from shrinkfx.run.preloading import (
-    MAX_QUESTIONS,
     CompilerCodeQueries,
     PreloadOracle,
     add_narrowed_cuts,
@@ -121,41 +119,3 @@ def test_preload_bundles_are_kept_if_one_all_or_no_part_is_needed(
     case = Case(tmp_path, has, needs)
     assert case.narrowed() == case.cuts
     assert case.questions.queries == asked
-
-
-def test_preload_bundles_are_kept_if_the_minutes_end(tmp_path: Path) -> None:
-    case = Case(tmp_path, 4, [2])
-
-    def fails(_: PreloadBundle) -> bool:
-        raise BudgetExhausted("time limit reached")
-
-    case.questions.fails = fails
-    assert case.narrowed() == case.cuts
-    assert case.questions.queries == 1
-    case.questions = CompilerCodeQueries(
-        case.fails, Budget(max_seconds=1.0, check_s=1.0)
-    )
-    assert case.narrowed() == case.cuts
-    assert case.questions.queries == 0
-
-
-def test_queries_about_compiler_code_are_limited(tmp_path: Path) -> None:
-    case = Case(tmp_path, 16, range(1, 16))
-    ways = case.narrowed()
-    assert case.questions.queries == MAX_QUESTIONS
-    assert ways == case.cuts
-
-
-def test_preload_bundles_are_kept_if_a_run_has_no_answer(tmp_path: Path) -> None:
-    case = Case(tmp_path, 2, [0])
-    silent: Callable[[PreloadBundle], bool | None] = lambda _: None  # noqa: E731
-    case.questions.fails = silent
-    assert case.narrowed() == case.cuts
-
-
-def test_preload_bundles_are_kept_after_the_deadline_of_the_oracle(
-    tmp_path: Path,
-) -> None:
-    case = Case(tmp_path, 2, [0])
-    case.judge = replace(case.judge, deadline=0.0)
-    assert case.narrowed() == case.cuts

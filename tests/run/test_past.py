@@ -92,21 +92,6 @@ def test_terminal_and_report_use_the_input_names_of_the_repro(
     assert ("Size of input x is lost." in text) is anonymous
 
 
-def test_cause_found_after_the_run_is_reported(tmp_path: Path) -> None:
-    out = over(tmp_path / "out", tmp_path / "model.pt2")
-    found = past(out)
-    assert found.again == tmp_path / "model.pt2"
-    assert found.came is not None
-    assert found.came.operators == (43, 2)
-    assert found.came.exit_code == 0
-    assert "cause:    Index 12 of size 12 in aten.roll" in str(found.came)
-
-
-def test_new_run_of_a_script_starts_from_the_capture(tmp_path: Path) -> None:
-    out = over(tmp_path / "out", tmp_path / "out" / "capture" / "program-1.pt2")
-    assert past(out).again == out / "capture"
-
-
 @pytest.mark.parametrize("damaged", ["", "{}", "[1]", '{"signature": 3}'])
 def test_unreadable_summary_leaves_the_journal_as_the_source(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], damaged: str
@@ -118,17 +103,6 @@ def test_unreadable_summary_leaves_the_journal_as_the_source(
     told = capsys.readouterr()
     assert ": this run finished on" in told.err
     assert told.out.splitlines()[-1].endswith(f"shrinkfx {tmp_path / 'model.pt2'}")
-
-
-def test_folder_of_a_run_accepts_no_other_options(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    out = over(tmp_path / "out", tmp_path / "model.pt2")
-    assert main([str(out), "--until", "nan"]) == 2
-    assert "or start a new run: shrinkfx MODEL.pt2 --until" in capsys.readouterr().err
-    (out / "capture").mkdir()
-    assert main([str(out), "--until", "nan"]) == 2
-    assert f"shrinkfx {out / 'capture'} --until" in capsys.readouterr().err
 
 
 def test_interrupted_run_named_by_its_folder_is_resumed(

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -21,19 +19,16 @@ from shrinkfx.errors import BudgetExhausted
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.options.options import Options
 from shrinkfx.preloads.bundle_builder import build_bundle
-from shrinkfx.preloads.preload_bundle import Preload, PreloadBundle, PreloadCut, Unit
+from shrinkfx.preloads.preload_bundle import Preload, PreloadBundle, PreloadCut
 from shrinkfx.program.uninstalled_files import UninstalledFiles
 from shrinkfx.protocol.answers import Ending, Registered
-from shrinkfx.protocol.requests import Request
 from shrinkfx.report.record import Failure, Programs, ProgramSize, RunRecord
 from shrinkfx.run.context import RunContext
 from shrinkfx.run.preloading import (
-    MAX_QUERIES,
     PreloadOracle,
     distinct,
     find_droppable_units,
     has_same_effect,
-    seconds_for,
     smallest_first,
     ways_to_carry,
 )
@@ -86,20 +81,6 @@ def test_droppable_units_exclude_needed_units(needed: Sequence[int]) -> None:
     kept = {("ops.py", line + 1, 0) for line in needed}
     found = find_droppable_units(units, lambda some: not kept & set(some), judge())
     assert set(units) - set(found) == kept
-
-
-def test_search_for_droppable_units_stops_at_the_query_limit() -> None:
-    tired, asked = judge(), []
-
-    def fine(some: Sequence[Unit]) -> bool:
-        tired.questions += 1
-        asked.append(some)
-        return False
-
-    assert (
-        find_droppable_units([("ops.py", n, 0) for n in range(200)], fine, tired) == []
-    )
-    assert len(asked) == MAX_QUERIES
 
 
 def says(text: str, *needed: str) -> Ending:
@@ -174,21 +155,6 @@ def test_modules_are_cut_only_if_the_effect_is_the_same(tmp_path: Path) -> None:
     first, *_ = ways(tmp_path, text, asked)
     assert asked.questions == 2
     assert "logs" in first.definitions[0].text
-
-
-def test_slice_is_compared_with_the_file_if_no_line_can_be_dropped(
-    tmp_path: Path,
-) -> None:
-    asked = judge(lambda text: says(text))
-    file = tmp_path / "ops.py"
-    file.write_text(OPS.replace("import", "#").replace("lo", "# lo"))
-
-    def made(cut: PreloadCut) -> PreloadBundle:
-        return build_bundle([Preload(str(file), file)], UninstalledFiles(), cut)
-
-    found = smallest_first(made, asked)
-    assert asked.questions == 2
-    assert len(distinct([*map(made, found)])) == 2
 
 
 REAL = """\
@@ -333,31 +299,6 @@ def _(x):
 """
 
 
-def test_preload_that_does_not_run_alone_is_not_cut(tmp_path: Path) -> None:
-    nothing_runs = judge(lambda _: Ending("exit", code=1))
-    texts = [way.definitions[0].text for way in ways(tmp_path, OPS, nothing_runs)]
-    assert nothing_runs.questions == 1
-    assert ["logs" in text for text in texts] == [True, True]
-    assert ["Net" in text for text in texts] == [False, True]
-
-
-def test_slice_that_lacks_a_line_is_not_tried_again(tmp_path: Path) -> None:
-    asked = judge(lambda text: says(text, "class Net"))
-    (only,) = ways(tmp_path, OPS, asked)
-    assert asked.questions == 2
-    assert "class Net" in only.definitions[0].text
-
-
-@pytest.mark.parametrize(
-    ("left", "expected"),
-    [(math.inf, 240.0), (30.0, 10.0), (0.0, 0.0), (-5.0, 0.0), (9000.0, 240.0)],
-)
-def test_most_of_the_remaining_time_is_kept_for_the_repro(
-    left: float, expected: float
-) -> None:
-    assert seconds_for(left) == expected
-
-
 def test_deadline_ends_the_queries_but_not_the_run(tmp_path: Path) -> None:
     asked = judge()
 
@@ -374,22 +315,6 @@ def test_deadline_ends_the_queries_but_not_the_run(tmp_path: Path) -> None:
     late.deadline = 0.0
     assert len(ways(tmp_path, OPS, late)) == 2
     assert late.questions == 0
-
-
-def test_query_time_limit_does_not_exceed_the_deadline(tmp_path: Path) -> None:
-    asked = judge(says)
-    asked.deadline = time.monotonic() + 20
-    seen: list[float] = []
-
-    class Timed(FakeServer):
-        def ask(self, request: Request) -> Ending:
-            seen.append(request.wall_clock_limit_s)
-            return super().ask(request)
-
-    asked.server = Timed(lambda arguments: says(Path(arguments["path"]).read_text()))
-    ways(tmp_path, OPS, asked)
-    assert seen
-    assert max(seen) <= 20
 
 
 def test_backtracking_with_the_same_custom_operators_repeats_no_query(
@@ -416,56 +341,3 @@ def test_backtracking_with_the_same_custom_operators_repeats_no_query(
     assert ask("mylib.mix.default", "aten.cosh.default")
     assert not ask("mylib.mix.default", "aten.cosh.default", "aten.sinh.default")
     assert ask("mylib.mix.default", "mylib.other.default")
-
-
-@pytest.mark.torch
-def test_operators_are_registered_with_the_package_path_of_scripts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Where PyTorch is found by PYTHONPATH only, so is what lies beside it."""
-    packages = tmp_path / "packages"
-    packages.mkdir()
-    (packages / "installed_by_path.py").write_text("SCALE = 2\n")
-    monkeypatch.setenv("PYTHONPATH", str(packages))
-    monkeypatch.setattr("shrinkfx.check.client.environment.has_torch", lambda: False)
-    file, program = tmp_path / "ops.py", tmp_path / "minimal.pt2"
-    file.write_text("import installed_by_path\n" + REAL)
-    save(file, program)
-    preloads, operators = [Preload(str(file), file)], ["planted::first", "aten::cosh"]
-    carried = build_bundle(preloads, UninstalledFiles(), PreloadCut(whole=True))
-    with Server(environment=None) as bare:
-        limits = Limits(120.0, 8 << 30)
-        asked = PreloadOracle(bare, limits, Meter(), program, operators, RECORD)
-        effect = asked.effect(carried)
-    assert effect is not None
-    assert "planted::first" in effect.registered
-    assert {*effect.elsewhere} <= {str(program)}
-
-
-@pytest.mark.torch
-def test_file_read_by_a_preload_is_reported_for_any_path_expression(
-    tmp_path: Path,
-) -> None:
-    table, program = tmp_path / "far" / "scale.txt", tmp_path / "minimal.pt2"
-    table.parent.mkdir()
-    table.write_text("2.0")
-    file = tmp_path / "code" / "ops.py"
-    file.parent.mkdir()
-    parts = " + '/' + ".join(repr(part) for part in table.parts[1:])
-    file.write_text(
-        f"{REAL}\nSCALE = open('/' + {parts}).read()\n".replace(
-            "return x.relu()", "return x.relu() * float(SCALE)"
-        )
-    )
-    save(file, program)
-    preloads, operators = [Preload(str(file), file)], ["planted::first", "aten::cosh"]
-
-    def made(cut: PreloadCut) -> PreloadBundle:
-        return build_bundle(preloads, UninstalledFiles(files=[str(table)]), cut)
-
-    with Server(environment=None) as bare:
-        limits = Limits(120.0, 8 << 30)
-        asked = PreloadOracle(bare, limits, Meter(), program, operators, RECORD)
-        found = [made(cut) for cut in smallest_first(made, asked)]
-    assert made(PreloadCut()).tied == ()
-    assert [each.tied for each in found] == 4 * [(str(table),)]

@@ -17,9 +17,7 @@ from shrinkfx.events import Event, NoteAdded
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.journal.journal import Journal
 from shrinkfx.options.options import Options
-from shrinkfx.program.apply import apply
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.program.edits import Drop
 from shrinkfx.protocol.answers import Checked, Difference, Ending, Raised
 from shrinkfx.protocol.choices import Build, Step
 from shrinkfx.protocol.operators import Misbehavior, OperatorFinding
@@ -94,19 +92,6 @@ def test_mismatch_is_confirmed_by_the_program_without_the_result_passing(
     assert found.collect_other_failures(WRONG) == []
 
 
-def test_second_failure_without_a_message_is_reported(tmp_path: Path) -> None:
-    found, notes = reduced(tmp_path, lambda c, _: has("cos")(c) or has("relu")(c))
-    assert len(found.reducer.best.keep) == 1
-    assert found.rest == "reproduced"
-    assert any("--candidate" in note for note in notes)
-    (rest,) = found.collect_other_failures(WRONG)
-    assert (rest.kind, rest.text, rest.checks) == ("mismatch", "wrong", 1)
-    assert (rest.operators, len(found.second)) == (4, 1)
-    assert found.reducer.asker.has_reproduced(
-        apply(WHOLE, [Drop(found.reducer.best.keep)])
-    )
-
-
 LIES = whole(chain("x", "lies", "relu", "lies_1", "cos"))
 
 
@@ -137,21 +122,6 @@ def test_second_call_of_a_mismatching_operator_is_no_second_failure(
     assert found.rest == "passed"
     assert not notes
     assert found.collect_other_failures(WRONG) == []
-
-
-def test_failure_without_the_mismatching_operator_is_a_second_failure(
-    tmp_path: Path,
-) -> None:
-    def fails(candidate: Candidate, _: int) -> bool:
-        return calls(candidate, "lies") or {"relu", "cos"} <= candidate.keep
-
-    suspected = OtherCauses(mismatches=(ITS_LIE, replace(ITS_LIE, node="lies_1")))
-    found, notes = reduced(tmp_path, fails, program=LIES, causes=suspected)
-    assert calls(found.reducer.best, "lies")
-    assert found.rest == "reproduced"
-    ((rest, _),) = found.second
-    assert rest.keep == {"relu", "cos"}
-    assert "or any call of aten.lies.default, the program" in notes[-1]
 
 
 CAT = operator("relu y z", target="aten.cat.default")
@@ -198,22 +168,6 @@ def test_kind_of_difference_may_change_while_operators_are_removed(
     assert {caught.text for caught in found.collect_other_failures(target)} == {
         "shape differ"
     }
-
-
-def test_program_without_the_result_is_not_run_if_minutes_are_short(
-    tmp_path: Path,
-) -> None:
-    found, notes = reduced(tmp_path, lambda c, _: has("cos")(c), check_s=40.0)
-    assert found.reducer.best.keep == {"cos"}
-    assert found.rest == ""
-    assert not found.stopped
-    assert any("not enough time left" in note for note in notes)
-
-
-def test_failure_with_a_message_needs_no_confirmation(tmp_path: Path) -> None:
-    found, _ = reduced(tmp_path, lambda c, _: has("cos")(c), RAISES)
-    assert found.reducer.best.keep == {"cos"}
-    assert found.rest == ""
 
 
 @pytest.mark.parametrize(("needed", "left"), [(3, 3), (2, 2), (1, 1)])

@@ -6,21 +6,16 @@ import json
 import subprocess
 import sys
 from contextlib import closing
-from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 from support.pages import explained, searched, transformer
 
-from shrinkfx.cli.main import main
 from shrinkfx.errors import UsageError
 from shrinkfx.events import Event, NoteAdded
-from shrinkfx.failure.signature import Kind, Signature, Stage
-from shrinkfx.failure.verdict import Observation, Outcome, Verdict
 from shrinkfx.journal.journal import Journal
 from shrinkfx.options.options import Options
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.program.skeleton import Skeleton
 from shrinkfx.run import explaining as reporting
 from shrinkfx.run.context import RunContext
 from shrinkfx.run.explaining import (
@@ -29,7 +24,7 @@ from shrinkfx.run.explaining import (
     report_folder,
     report_run,
 )
-from shrinkfx.testing import chain, operator
+from shrinkfx.testing import chain
 
 ROOT = Path(__file__).resolve().parents[2]
 TOOL = ROOT / "tests" / "support" / "torchless" / "command_line.py"
@@ -64,60 +59,6 @@ def test_run_writes_the_report_at_its_end(tmp_path: Path) -> None:
     )
     assert again.stdout == f"report:   {out / 'report.html'}\n"
     assert (out / "report.html").read_text() == written
-
-
-def test_report_title_is_the_program_name_of_the_user(tmp_path: Path) -> None:
-    out = searched(tmp_path / "out", transformer(1), "program-1.pt2")
-    with closing(Journal(out / "journal.sqlite")) as journal:
-        run = journal.fact("run")
-        journal.note("run", {"options": {**run["options"], "name": "serve.py"}})
-    text = report_folder(out).read_text()
-    assert "<title>serve.py: " in text
-    assert "serve.py was reduced from" in text
-
-
-def test_target_failure_at_passing_sizes_is_not_among_other_failures(
-    tmp_path: Path,
-) -> None:
-    out = searched(tmp_path / "out", transformer(1))
-    target = Signature(Kind.CRASH, Stage.RUN, text="died")
-    passing = replace(target, stage=Stage.PASSING)
-    other = Signature(Kind.NAN, Stage.COMPARE)
-    seen = [passing, other, replace(other, stage=Stage.PASSING), target]
-    with closing(Journal(out / "journal.sqlite")) as journal:
-        journal.db.write("DELETE FROM checks", ())
-        journal.note("baseline", {"target": asdict(target)})
-        whole = Candidate.from_skeleton(chain("x", "relu"))
-        for signature in seen:
-            number = journal.record_query("drop_nodes", "program", whole)
-            verdict = Verdict(Outcome.DIFFERENT, Observation(signature))
-            journal.record_verdict(number, verdict)
-        run = collect_run(out, journal)
-    assert [check.is_by_catch for check in run.checks] == [False, True, True, False]
-    assert [check.came for check in run.checks[:2]] == ["no step", "different"]
-    text = report_folder(out).read_text()
-    assert ", 2 other failures." in text
-    assert "fails in the same way where it must pass</span>" in text
-
-
-def test_operator_counts_agree_everywhere_in_the_report(tmp_path: Path) -> None:
-    plain = transformer(2)
-    some = [plain.node(name) for name in plain.graph]
-    nodes = [replace(n, operators=3) if n.name == "linear" else n for n in some]
-    nodes.append(operator("linear", target="aten.check.default", value=None))
-    nodes[-1] = replace(nodes[-1], name="check")  # it has no effect: nobody counts it
-    program = Skeleton(nodes, plain.outputs)
-    out = searched(tmp_path / "out", program)
-    of = len(plain.operators) + 2
-    text = report_folder(out).read_text()
-    for told in (
-        f"was reduced from {of} operators to 2",
-        f"<dd>{of} \u2192 2<",
-        f"<b>Before</b> {of} operators",
-        f"from {of} operators down",
-    ):
-        assert told in text, told
-    assert "in the form that is reduced" not in text
 
 
 def test_report_distinguishes_operator_counts_of_form_and_file(
@@ -157,30 +98,6 @@ def test_malformed_summary_is_reported(tmp_path: Path) -> None:
     (out / "summary.json").write_text('{"operators": 3, "nodes": {}}')
     with pytest.raises(UsageError, match=r"cannot read the files of the run \("):
         report_folder(out)
-
-
-def test_report_refuses_a_folder_without_a_run(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["--report", str(tmp_path / "none")]) == 2
-    assert "no such folder" in capsys.readouterr().err
-    Journal(tmp_path / "journal.sqlite").close()
-    with pytest.raises(UsageError, match=": the run was killed before it started"):
-        report_folder(tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("more", "said"),
-    [
-        (["model.pt2"], "--report DIR reads the folder of a run: omit MODEL.pt2"),
-        (["--until", "nan"], "omit --until"),
-    ],
-)
-def test_report_option_accepts_no_other_options(
-    tmp_path: Path, more: list[str], said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["--report", str(tmp_path), *more]) == 2
-    assert said in capsys.readouterr().err
 
 
 def test_report_of_an_older_run_explains_the_missing_graph(tmp_path: Path) -> None:
@@ -234,19 +151,3 @@ def test_history_counts_the_time_within_sessions_only(
     assert [each.at_s for each in found] == [4.0, 15.0]
     assert [each.candidate["keep"] for each in found] == [["relu", "tanh"]] * 2
     assert {each.outcome for each in found} == {None}
-
-
-def test_folder_in_the_report_is_relative_to_the_current_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    out = searched(tmp_path / "my runs" / "model-1", transformer(1))
-    monkeypatch.chdir(tmp_path)
-    with closing(Journal(out / "journal.sqlite")) as journal:
-        assert collect_run(out, journal).folder == "'my runs/model-1'"
-        monkeypatch.chdir("/")
-        assert collect_run(out, journal).folder == f"'{out.relative_to('/')}'"
-        (tmp_path / "elsewhere").mkdir()
-        monkeypatch.chdir(tmp_path / "elsewhere")  # no folder of the machine is shown
-        run = collect_run(out, journal)
-    assert run.folder == "model-1"
-    assert run.no_explanation.endswith("shrinkfx --explain model-1 runs it.")

@@ -22,7 +22,6 @@ from shrinkfx.protocol.answers import Ending
 from shrinkfx.protocol.choices import Guard
 from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.report.record import Memory, ProgramSize, RunRecord
-from shrinkfx.report.repro import DATA
 from shrinkfx.run.context import RunContext, Subject
 from shrinkfx.run.result import Result, by_first_names, verify_result, write_result
 from shrinkfx.testing import ROWS, chain, listed, listing, whole
@@ -32,9 +31,7 @@ OVERRUN = Signature(Kind.IMA, Stage.RUN, MEMORY_FAULT)
 DIES = Ending("signal", signal.SIGABRT, log="double free or corruption\n")
 PASSES = Ending("exit", log="no longer fails\n")
 LATE = Ending("late", stage="run")
-IN_FILE = 'torch.load("'
 LOOP, CHECKED = "for _ in range(100):", 'os.environ["MALLOC_CHECK_"]'
-LONGER = "for _ in range(234):"
 FAULT = Memory(without_guards="ima in run: double free (10 of 10 runs)")
 AT_NULL = replace(
     FAULT, report=MemoryReport("SEGV", "read", 4, "cpp_fused_0", 9, "", address="0x8")
@@ -111,15 +108,6 @@ def test_repro_of_a_memory_error_is_run_in_ten_new_processes(
     assert "for _ in range(" not in text
 
 
-def test_memory_error_independent_of_the_layout_is_run_three_times(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    found, runs = verified(tmp_path, monkeypatch, lambda *_: True, memory=AT_NULL)
-    assert runs == [Guard.OFF] * 3
-    assert found.verified.failed == 3
-    assert "# Fails:" not in (tmp_path / "repro.py").read_text()
-
-
 def test_runs_of_a_flaky_failure_are_independent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -146,18 +134,6 @@ def test_repro_that_fails_in_some_processes_gets_a_loop(
     text = (tmp_path / "repro.py").read_text()
     assert "in 10 of 10 runs" in text
     assert "MALLOC_CHECK_" not in text
-
-
-def test_loop_of_a_rare_memory_error_is_sized_by_the_failure_rate(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    found, _ = verified(
-        tmp_path, monkeypatch, lambda _, n, text: LONGER in text, rate=0.05
-    )
-    assert found.verified.always_fails
-    text = (tmp_path / "repro.py").read_text()
-    assert "for attempt in range(" not in text
-    assert "of its 234 runs" not in text
 
 
 def test_repro_whose_loop_passes_enables_heap_checks_of_glibc(
@@ -200,20 +176,6 @@ def test_flaky_repro_is_verified_with_guard_pages(
     assert found.verified.written.how == "source, seeded"
 
 
-def test_exact_values_are_restored_for_a_repro_with_guard_pages(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # Of the repros without pages, the last one has no need of the file.
-    found, _ = verified(
-        tmp_path,
-        monkeypatch,
-        lambda side, _, text: side != Guard.OFF and IN_FILE in text,
-    )
-    assert found.verified.failed == 3
-    assert found.verified.written.how == "source, exact inputs"
-    assert (tmp_path / DATA).exists()
-
-
 @pytest.mark.parametrize(
     ("silent", "runs"),
     [
@@ -233,15 +195,6 @@ def test_repro_run_without_an_answer_twice_is_not_counted(
     told = [note for note in notes if "were inconclusive and are not counted" in note]
     expected = "1 of 3 runs of the repro were inconclusive"
     assert [note.startswith(expected) for note in told] == [True] * (3 - runs)
-
-
-def test_repro_without_any_answered_run_is_not_verified(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    found, _ = verified(tmp_path, monkeypatch, lambda *_: None, Guard.OFF)
-    assert (found.verified.runs, found.verified.failed) == (0, 0)
-    assert not found.verified.always_fails
-    assert found.verified.written.fails is None
 
 
 def test_repro_of_a_listing_has_short_input_names() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import signal
-import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, replace
@@ -14,13 +13,13 @@ import pytest
 from support.doubles import FakeServer
 
 from shrinkfx.check.client.server import WORKER
-from shrinkfx.check.oracle import CheckClient, Limits, runs_to_be_sure
+from shrinkfx.check.oracle import CheckClient, Limits
 from shrinkfx.errors import LoadError, UsageError, WorkerError
 from shrinkfx.events import ignore_event
 from shrinkfx.failure.signature import MEMORY_FAULT, Kind, Signature, Stage
 from shrinkfx.failure.verdict import Observation, Outcome, Verdict
 from shrinkfx.journal.journal import Journal
-from shrinkfx.options.options import Options, Sweeping
+from shrinkfx.options.options import Options
 from shrinkfx.protocol.answers import Checked, Difference, Ending
 from shrinkfx.protocol.requests import CheckOptions, Request
 from shrinkfx.report.summary import DIGITS
@@ -45,14 +44,6 @@ def test_other_failure_is_found_despite_the_target_with_its_rate() -> None:
     seen, rate = check_again(client(FakeServer(then=turns)), CANDIDATE, CRASH, 0.3)
     assert CRASH.admits(seen.signature)
     assert rate == 0.25
-
-
-def test_candidate_of_a_flaky_run_is_repeated_with_one_package() -> None:
-    worker = FakeServer(PASSES)
-    seen, _ = check_again(client(worker), CANDIDATE, CRASH, 0.3)
-    assert seen.signature is None
-    assert len(worker.asked) == runs_to_be_sure(0.3)
-    assert len({request.options.package for request in worker.asked}) == 1
 
 
 def test_candidate_with_only_another_failure_shows_that_failure() -> None:
@@ -110,15 +101,6 @@ def test_unknown_candidate_is_refused_with_the_known_candidates(tmp_path: Path) 
     assert "give more digits" in refusal(tmp_path, "")
 
 
-def test_candidate_of_another_version_is_refused(tmp_path: Path) -> None:
-    (digest,) = noted(tmp_path, [CRASH], SCHEMA - 1)
-    with closing(sqlite3.connect(tmp_path / JOURNAL)) as db, db:
-        db.execute("UPDATE checks SET observation='{}'")  # it had other fields
-    assert (
-        ": another version of shrinkfx wrote the journal: start a new run with another"
-    ) in refusal(tmp_path, digest)
-
-
 def test_candidate_is_found_with_all_options_of_its_run(tmp_path: Path) -> None:
     (digest,) = noted(tmp_path, [CRASH])
     found = find_candidate(tmp_path, digest[:6])
@@ -140,16 +122,6 @@ def test_program_of_a_candidate_may_be_moved_but_not_changed(tmp_path: Path) -> 
         UsageError, match=(": one of these files changed since that run:")
     ):
         find_candidate(tmp_path, digest, moved)
-
-
-def test_candidate_of_an_unreduced_sweep_is_refused_with_resume_command(
-    tmp_path: Path,
-) -> None:
-    (digest,) = noted(tmp_path, [CRASH])
-    with closing(Journal(tmp_path / JOURNAL)) as journal:
-        sweeps = replace(run_options(tmp_path), sweeping=Sweeping())
-        journal.note("run", describe_request(sweeps))
-    assert f"--resume {tmp_path}" in refusal(tmp_path, digest)
 
 
 def test_candidate_is_run_with_the_options_of_its_run(
@@ -209,19 +181,3 @@ def test_candidate_run_that_is_interrupted_leaves_no_files(
     assert note.endswith(f"to try again: {again}")
     assert ("nothing was kept;" in note) is not was_there
     assert (out / "repro.py").exists() is out.exists() is was_there
-
-
-def test_unknown_candidate_of_a_run_without_other_failures_is_refused(
-    tmp_path: Path,
-) -> None:
-    noted(tmp_path, [CRASH])
-    assert "that run found no other failure; report.html lists all checks" in refusal(
-        tmp_path, "bogus"
-    )
-
-
-def test_candidate_of_a_deterministic_failure_is_run_once() -> None:
-    worker = FakeServer(CRASHES)
-    seen, rate = check_again(client(worker), CANDIDATE, CRASH, 1.0)
-    assert CRASH.admits(seen.signature)
-    assert (rate, len(worker.asked)) == (1.0, 1)

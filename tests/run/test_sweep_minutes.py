@@ -117,20 +117,6 @@ def test_findings_of_a_sweep_out_of_minutes_are_written(sweep: Sweep) -> None:
     assert min(program.saved_at) >= 12.0
 
 
-def test_minutes_that_end_after_the_sweep_search_keep_its_findings(
-    sweep: Sweep,
-) -> None:
-    whole, program = sweep("whole", None)
-    assert [finding.sizes for finding in whole.findings] == [{"n": 33}]
-    searched_s = min(program.saved_at) - 1.0
-    swept, program = sweep("just", searched_s + 0.5)
-    assert swept.status == "found"
-    assert swept.findings[0].failing.read_bytes() == b"inputs"
-    assert swept.findings[0].nearest == {"n": 32}
-    assert max(program.saved_at) > searched_s + 0.5
-    assert (swept.folder / "sweep.json").exists()
-
-
 def test_sweep_ends_with_the_command_to_reduce_its_finding(
     sweep: Sweep, tmp_path: Path
 ) -> None:
@@ -140,18 +126,3 @@ def test_sweep_ends_with_the_command_to_reduce_its_finding(
     asked = f"--inputs {failing} --until mismatch"
     assert swept.to_go_on == f"shrinkfx {tmp_path / 'model.pt2'} {asked}"
     assert program.described
-
-
-def test_sweep_with_a_reduction_does_not_describe_the_program(sweep: Sweep) -> None:
-    swept, program = sweep("reduced", None, until="mismatch")
-    assert swept.goes_on
-    assert (swept.to_go_on, program.described) == ("", False)
-
-
-def test_finding_of_another_kind_is_offered_for_reduction(
-    sweep: Sweep,
-) -> None:
-    swept, _ = sweep("other", None, until="crash", match="SIG")
-    assert swept.status == "missed"
-    assert "failing-1.pt --until mismatch" in swept.to_go_on
-    assert "SIG" not in swept.to_go_on

@@ -18,7 +18,6 @@ from support.wheels import (
 
 from shrinkfx.check.environments import folders
 from shrinkfx.cli.main import main
-from shrinkfx.errors import InstallError
 from shrinkfx.run.verify import InterpreterResult, by_version
 
 SCRIPT = """\
@@ -39,7 +38,6 @@ def compiled():
 actual = compiled()
 print("no longer fails")
 """
-ALONE = "# Verified on Triton's interpreter only, with kernels for sm_90 and no GPU:\n"
 
 
 class Answering(io.StringIO):
@@ -124,21 +122,6 @@ def test_bisection_installs_few_versions_and_skips_those_without_a_verdict(
 
 @pytest.mark.torch
 @pytest.mark.processes
-def test_version_that_cannot_be_installed_leaves_the_other_verdicts(
-    repro: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    cannot_install(
-        monkeypatch, "2.14.0", InstallError("torch 2.14.0", "pip failed: no space", "")
-    )
-    on_path(monkeypatch, repro.parent / "bin", COMPILERS)
-    assert verify(repro, "--torch", "2.6.0,2.14.0", "--yes") == 0
-    said = capsys.readouterr().out
-    assert "torch 2.14.0: cannot tell: pip failed: no space" in said
-    assert "torch 2.6.0: passes" in said
-
-
-@pytest.mark.torch
-@pytest.mark.processes
 def test_ctrl_c_keeps_the_results_of_tested_versions(
     repro: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -205,25 +188,6 @@ def test_contradictory_options_are_refused_at_once(
     assert said in capsys.readouterr().err
 
 
-def test_torch_option_needs_a_repro_that_runs_without_shrinkfx(
-    repro: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["model.pt2", "--torch", "2.6.0"]) == 2
-    said = "--torch works only with a repro: use shrinkfx verify repro.py"
-    assert said in capsys.readouterr().err
-    repro.write_text(SCRIPT.replace("#\n", f"#\n{ALONE}", 1))
-    assert verify(repro, "--torch", "2.6.0") == 2
-    assert "--torch runs a repro without shrinkfx" in capsys.readouterr().err
-
-
-@pytest.mark.usefixtures("no_installer")
-def test_error_without_an_installer(
-    repro: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert verify(repro, "--torch", "2.6.0") == 2
-    assert "install uv, or install pip with" in capsys.readouterr().err
-
-
 def test_verdicts_are_by_release_or_by_build_if_a_release_has_several() -> None:
     runs = [
         InterpreterResult("/c", "2.14.0+cpu", "", False),
@@ -238,8 +202,3 @@ def test_verdicts_are_by_release_or_by_build_if_a_release_has_several() -> None:
         "2.14.0": False,
     }
     assert [run.python for run in table.runs] == ["/b", "/a", "/c", "/none"]
-
-
-def test_row_has_only_the_first_line_of_a_message() -> None:
-    run = InterpreterResult("/py", "2.6.0", "exception in run: torn\n\nand more", True)
-    assert str(run) == "torch 2.6.0: fails: exception in run: torn"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from shrinkfx.errors import BudgetExhausted, PhaseLimitReached
+from shrinkfx.errors import PhaseLimitReached
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.failure.verdict import Observation, Outcome, Verdict
 from shrinkfx.journal.journal import Journal
@@ -15,7 +15,7 @@ from shrinkfx.program.apply import apply
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Drop
 from shrinkfx.search.asker import Asker, Budget, Confirmation
-from shrinkfx.testing import OTHER, PLANTED, FakeOracle, chain, needs, whole
+from shrinkfx.testing import FakeOracle, chain, needs, whole
 
 WHOLE = whole(chain("x", "a", "b", "c"))
 WITHOUT_A, WITHOUT_B, WITHOUT_C = (
@@ -32,16 +32,6 @@ def test_verdict_is_cached_and_charged_to_the_budget_once() -> None:
     assert oracle.asked == [WITHOUT_A, WITHOUT_B]
     assert (budget.checks, asker.cached, asker.query_count) == (2, 2, 2)
     assert [v.outcome for v in asker.verdicts()] == ["reproduced", "passed"]
-
-
-def test_verdict_and_signature_are_unknown_before_the_query() -> None:
-    asker = Asker(FakeOracle(needs("b")))
-    assert asker.find_verdict(WITHOUT_A) is None
-    assert asker.find_signature(WITHOUT_A) is None
-    assert not asker.has_reproduced(WITHOUT_A)
-    asker.ask("drop_nodes", WITHOUT_A)
-    assert asker.has_reproduced(WITHOUT_A)
-    assert asker.find_signature(WITHOUT_A) == PLANTED
 
 
 def test_mismatch_in_another_property_is_an_other_failure_also_on_resume(
@@ -65,34 +55,6 @@ def test_mismatch_in_another_property_is_an_other_failure_also_on_resume(
             assert [c for c, _ in asker.by_catch] == [WITHOUT_A]
             assert not asker.has_reproduced(WITHOUT_A)
             assert asker.ask("drop_nodes", WITHOUT_B).reproduced
-
-
-def test_cached_verdict_is_free_after_the_budget_is_spent() -> None:
-    oracle = FakeOracle(needs("b"))
-    asker = Asker(oracle, budget=Budget(max_checks=1))
-    asker.ask("drop_nodes", WITHOUT_A)
-    with pytest.raises(BudgetExhausted):
-        asker.ask("drop_nodes", WITHOUT_B)
-    assert asker.find_verdict(WITHOUT_B) is None
-    assert asker.ask("drop_nodes", WITHOUT_A).reproduced
-    assert oracle.asked == [WITHOUT_A]
-
-
-def test_other_failures_are_kept() -> None:
-    asker = Asker(FakeOracle(lambda c: needs("b")(c) or Outcome.DIFFERENT))
-    for _ in range(2):
-        asker.ask("drop_nodes", WITHOUT_B)
-    ((candidate, verdict),) = asker.by_catch
-    assert (candidate, verdict.observation.signature) == (WITHOUT_B, OTHER)
-
-
-def test_log_is_not_kept_in_memory() -> None:
-    class Talks(FakeOracle):
-        def check(self, candidate: Candidate) -> Verdict:
-            return Verdict(Outcome.PASSED, Observation(log="x" * 9))
-
-    asker = Asker(Talks(needs("b")))
-    assert asker.ask("drop_nodes", WITHOUT_A).observation.log == ""
 
 
 def test_journaled_verdict_replaces_the_oracle_query_and_counts_as_check(
@@ -145,16 +107,6 @@ def test_confirmation_overrules_a_reproduced_verdict() -> None:
     assert strict.asked == [WITHOUT_A, WITHOUT_C]  # WITHOUT_B passes as it is
     assert asker.ask("ablation", WITHOUT_A, judged=False).reproduced
     assert not asker.has_reproduced(WITHOUT_A)
-
-
-def test_confirmation_is_not_counted_as_a_check_of_the_search() -> None:
-    budget = Budget(max_checks=1)
-    asker = Asker(FakeOracle(needs("b")), budget=budget)
-    asker.add_confirmation(
-        Confirmation("repro", Asker(FakeOracle(needs("b"))), "passes")
-    )
-    assert asker.ask("drop_nodes", WITHOUT_A).reproduced
-    assert budget.checks == 1
 
 
 def test_phase_limit_counts_oracle_and_journaled_verdicts(tmp_path: Path) -> None:

@@ -99,13 +99,6 @@ def test_search_goes_back_to_a_near_step_that_fails_in_the_stock_build() -> None
     assert len(searched.asked(Build.STOCK)) < 30
 
 
-def test_search_goes_back_to_the_input_program() -> None:
-    searched = Searched(needs("n7"), lambda c: c.cost[0] >= 39)
-    search = searched.run()
-    assert START in searched.asked(Build.STOCK)
-    assert search.reducer.best.cost[0] == 39
-
-
 def test_result_is_kept_with_a_warning_if_only_the_fast_build_fails() -> None:
     searched = Searched(needs("n7"), lambda candidate: False)
     search = searched.run()
@@ -123,11 +116,3 @@ def test_budget_limits_the_fast_and_the_stock_search() -> None:
             searched.run()
         assert len(searched.search.verdicts()) == checks
         assert needs("n7")(searched.search.reducer.best)
-
-
-def test_stock_build_search_makes_no_fast_build_queries() -> None:
-    searched = Searched(needs("n7"), needs("n7"))
-    search = searched.built_as(Build.STOCK)
-    search.run()
-    assert searched.asked(Build.FAST) == []
-    assert search.reducer.best.operators == ("n7",)

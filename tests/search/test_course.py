@@ -55,23 +55,6 @@ def wander(course: SearchState, dice: random.Random) -> None:
             course.answer(dice.choice(SOME))
 
 
-def test_copies_make_the_same_query_after_the_same_verdict() -> None:
-    start = whole(chain("x", *(f"n{i}" for i in range(30))))
-    course = SearchState(start, STRATEGIES)
-    while course.next_query():
-        for outcome in SOME:
-            one, other = course.copy(), course.copy()
-            one.answer(outcome)
-            other.answer(outcome)
-            assert digest_of(one) == digest_of(other)
-        course.answer(Outcome.PASSED)
-
-
-def digest_of(course: SearchState) -> str:
-    question = course.next_query()
-    return question.candidate.digest if question else ""
-
-
 def test_search_state_advances_only_to_failing_candidates() -> None:
     start: Candidate = whole(chain("x", "a", "b", "c", "d"))
     course = SearchState(start, STRATEGIES)

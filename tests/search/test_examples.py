@@ -12,12 +12,11 @@ from shrinkfx.errors import (
     BudgetExhausted,
     NotReproducible,
     StorageError,
-    WorkerError,
 )
 from shrinkfx.failure.signature import MEMORY_FAULT, Kind, Signature, Stage
 from shrinkfx.failure.verdict import Observation
-from shrinkfx.journal.journal import SweepJournal
 from shrinkfx.program.sizes import Sizes, Space, Symbol
+from shrinkfx.run.sweep import SweepJournal
 from shrinkfx.sweep.boundary import Grid
 from shrinkfx.sweep.examples import (
     Answer,
@@ -137,19 +136,6 @@ def test_run_ended_by_an_external_cause_counts_as_no_attempt(
         assert record.recall((3, 4), 0) is None
 
 
-def test_sizes_are_unresolved_after_the_worker_died_twice(tmp_path: Path) -> None:
-    def run(sizes: Sizes) -> Example:
-        raise WorkerError("died")
-
-    with closing(SweepJournal(tmp_path / "journal.sqlite")) as record:
-        for _ in range(2):
-            with pytest.raises(WorkerError):
-                Examples(run, record).ask((3, 4))
-        known = record.recall((3, 4), 0)
-    assert known is not None
-    assert known.answer is Answer.UNRESOLVED
-
-
 def test_sweep_journal_keeps_parts_and_attempts_apart(tmp_path: Path) -> None:
     path = tmp_path / "journal.sqlite"
     example = Example((3, 4), Answer.FAILS, ASSERTS, "", 1.5, 0.5, 2)
@@ -174,15 +160,6 @@ def test_failures_are_collected_from_an_interrupted_sweep() -> None:
     for each in found:
         assert program(*each.sizes) == each.signature
         assert each.nearest is None
-
-
-def test_memory_faults_with_different_symptoms_are_one_failure() -> None:
-    heap = Signature(Kind.IMA, Stage.RUN, MEMORY_FAULT, "double free")
-    seen: dict[Sizes, Signature] = {(1, 1): CRASHES, (2, 2): ASSERTS, (3, 3): heap}
-    examples = Examples(lambda s: Example(s, Answer.FAILS, seen[s]))
-    assert [examples.ask(sizes).failure for sizes in seen] == [0, 1, 0]
-    assert [e.sizes for e in examples.failing(0)] == [(1, 1), (3, 3)]
-    assert examples.first(1) == 2
 
 
 def test_missing_guard_is_reported_with_the_nearest_declared_sizes() -> None:

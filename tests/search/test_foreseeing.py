@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -15,7 +14,7 @@ from synthetic import Blame, Needles, make_case
 from shrinkfx.errors import BudgetExhausted, StrategyError, WorkerError
 from shrinkfx.events import Event, QueryAnswered, StepTaken
 from shrinkfx.failure.verdict import ConcurrentQueryError, Observation, Outcome, Verdict
-from shrinkfx.journal.journal import Journal, SpeculativeChecks
+from shrinkfx.journal.journal import Journal
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Drop, Edit
 from shrinkfx.program.view import View
@@ -78,9 +77,7 @@ class Searched:
     def __post_init__(self) -> None:
         self.oracle = Learns(self.check)
         self.lanes = AdverseLanes(self.check, self.jobs, self.seed)
-        self.foreseeing = SpeculativeOracle(
-            self.oracle, self.lanes, SpeculativeChecks(self.journal)
-        )
+        self.foreseeing = SpeculativeOracle(self.oracle, self.lanes)
         self.events: list[Event] = []
         self.budget = Budget(self.max_checks, clock=lambda: 0.0)
         self.reducer = Reducer(
@@ -111,13 +108,13 @@ class Searched:
             *(self.reducer.best, self.reducer.history, self.reducer.minimal),
             *(asker.verdicts(), asker.cached, asker.by_catch),
             *(self.budget.checks, self.events, self.oracle.learnt),
-            *(rows(self.journal, "checks"),),
+            *(rows(self.journal),),
         ]
 
 
-def rows(journal: Journal, table: str) -> list[Row]:
+def rows(journal: Journal) -> list[Row]:
     columns = "digest, form, build, outcome, observation, log"
-    found = journal.db.read(f"SELECT {columns} FROM {table} ORDER BY rowid")
+    found = journal.db.read(f"SELECT {columns} FROM checks ORDER BY rowid")
     return [tuple(row) for row in found]
 
 
@@ -135,16 +132,6 @@ def test_search_is_the_same_with_any_number_of_jobs(seed: int) -> None:
     for search in others:
         assert search.seen() == alone.seen()
         assert 0 < search.foreseeing.of_use <= search.foreseeing.asked_ahead
-
-
-def test_speculative_search_matches_a_search_without_speculation() -> None:
-    oracle = FakeOracle(NEEDED)
-    plain = Reducer(START, Asker(oracle), STRATEGIES)
-    plain.run()
-    check = FakeOracle(NEEDED).check  # which refuses to be asked twice
-    search = Searched(check, 4).run()
-    assert search.reducer.history == plain.history
-    assert [digest for digest, _ in search.oracle.learnt] == oracle.digests
 
 
 # --- what ends a search
@@ -175,7 +162,7 @@ def test_interrupt_ends_all_running_checks() -> None:
     with pytest.raises(KeyboardInterrupt):
         search.reducer.run()
     assert search.lanes.under_way == []
-    known = rows(search.journal, "checks") + rows(search.journal, "ahead")
+    known = rows(search.journal)
     assert all(outcome for _, _, _, outcome, *_ in known)
     assert len(known) < len(search.lanes.begun)
 
@@ -209,19 +196,6 @@ def test_speculative_error_is_raised_if_the_verdict_is_needed(error: Exception) 
         assert [digest for digest, _ in search.oracle.learnt] == asked[:12]
         assert search.lanes.digests.count(asked[12]) == (1 if jobs == 1 else 2)
         assert search.lanes.under_way == []
-
-
-def test_query_that_failed_only_in_speculation_is_repeated() -> None:
-    def check(candidate: Candidate) -> Verdict:
-        if search.foreseeing._under_way[candidate.digest].early:
-            raise OSError("no more processes")
-        return answering(NEEDED)(candidate)
-
-    search = Searched(check, 8)
-    search.run()
-    assert search.seen() == Searched(answering(NEEDED), 1).run().seen()
-    assert search.foreseeing.asked_ahead > 0
-    assert search.foreseeing.of_use == 0
 
 
 class Lost:
@@ -260,12 +234,6 @@ class Moody(Lost):
         turn = Moody.times * 7 % len(names)
         for name in (*names[turn:], *names[:turn]):
             yield Drop(frozenset({name}))
-
-
-def test_unpredictable_strategy_does_not_break_the_search() -> None:
-    search = Searched(answering(NEEDED), 4, strategies=[Moody()]).run()
-    assert search.reducer.best.keep == {"n5", "n11", "n30"}
-    assert search.foreseeing.of_use < search.foreseeing.asked_ahead
 
 
 # --- answers that may not stand
@@ -339,16 +307,14 @@ class KilledLanes(AdverseLanes):
         super().wait(pending)  # type: ignore[arg-type]
 
 
-def killed(path: Path, moment: int) -> AdverseLanes:
+def kill_search(path: Path, moment: int) -> None:
     """Search until a kill; leave a journal as a kill leaves it."""
     with closing(Journal(path)) as journal:
         search = Searched(answering(NEEDED), 4, journal=journal)
         search.lanes.__class__ = KilledLanes
         search.lanes.moment = moment  # type: ignore[attr-defined]
-        search.foreseeing._ahead.delete_query = lambda candidate: None  # type: ignore[method-assign]
         with pytest.raises(Killed):
             search.reducer.run()
-    return search.lanes
 
 
 @pytest.mark.parametrize("jobs", [1, 4])
@@ -357,53 +323,16 @@ def test_killed_search_resumes_to_the_same_result(
     tmp_path: Path, moment: int, jobs: int
 ) -> None:
     unbroken = Searched(answering(NEEDED), 1).run()
-    lanes = killed(tmp_path / "journal.sqlite", moment)
+    kill_search(tmp_path / "journal.sqlite", moment)
     with closing(Journal(tmp_path / "journal.sqlite")) as journal:
         resumed = Searched(answering(NEEDED), jobs, journal=journal).run()
         # The question at the kill has a row without an answer, as with one job.
-        answered = [row for row in rows(journal, "checks") if row[3]]
-        assert answered == rows(unbroken.journal, "checks")
+        answered = [row for row in rows(journal) if row[3]]
+        assert answered == rows(unbroken.journal)
     assert resumed.reducer.history == unbroken.reducer.history
     assert resumed.reducer.asker.verdicts() == unbroken.reducer.asker.verdicts()
     assert resumed.oracle.learnt == unbroken.oracle.learnt
     assert resumed.budget.checks == unbroken.budget.checks
-    found = {a.candidate.digest for a in lanes.begun if a.done()}
-    resolved = {d for d, o in unbroken.oracle.learnt if o is not Outcome.UNRESOLVED}
-    assert not set(resumed.lanes.digests) & found & resolved
-
-
-def test_unfinished_speculative_query_is_not_speculated_again(tmp_path: Path) -> None:
-    lanes = killed(tmp_path / "journal.sqlite", 0)
-    own, *early = lanes.digests
-    assert len(early) == 3
-    with closing(Journal(tmp_path / "journal.sqlite")) as journal:
-        resumed = Searched(answering(NEEDED), 4, journal=journal).run()
-    order = [digest for digest, _ in resumed.oracle.learnt]
-    for digest in early:
-        if digest in resumed.lanes.digests:
-            before = order[: order.index(digest)]
-            at = resumed.lanes.digests.index(digest)
-            assert set(before) <= {*resumed.lanes.digests[:at], own}
-
-
-def test_unused_speculative_verdicts_are_journaled_separately() -> None:
-    search = Searched(answering(NEEDED), 4).run()
-    given = {digest for digest, _ in search.oracle.learnt}
-    apart = {str(digest) for digest, *_ in rows(search.journal, "ahead")}
-    assert apart
-    assert not apart & given
-    done = {a.candidate.digest for a in search.lanes.begun if a.done()}
-    assert done == apart | given
-    assert search.budget.checks == len(given)
-
-
-def test_journal_without_a_speculation_table_can_be_resumed(tmp_path: Path) -> None:
-    path = tmp_path / "journal.sqlite"
-    Journal(path).close()
-    with closing(sqlite3.connect(path)) as db:
-        db.execute("DROP TABLE ahead")
-    with closing(Journal(path)) as journal:
-        assert Searched(answering(NEEDED), 4, journal=journal).run().reducer.minimal
 
 
 # --- searches in stages, and judges
@@ -420,9 +349,7 @@ def test_only_the_running_stage_speculates(jobs: int) -> None:
                 asked[form].append(candidate.digest)
 
         own = replace_check(lanes, answering(fails))
-        oracle = SpeculativeOracle(
-            Watched(answering(fails)), own, SpeculativeChecks(journal, form)
-        )
+        oracle = SpeculativeOracle(Watched(answering(fails)), own)
         return Reducer(START, Asker(oracle, journal=journal, form=form), STRATEGIES)
 
     journal = Journal()
@@ -473,18 +400,3 @@ def _judged_alone() -> tuple[list[StepTaken], list[QueryAnswered]]:
     search.reducer.run()
     steps = [e for e in search.events if isinstance(e, StepTaken)]
     return steps, [e for e in search.events if isinstance(e, QueryAnswered)]
-
-
-def test_speculative_verdict_is_recalled_only_for_its_form_and_build(
-    tmp_path: Path,
-) -> None:
-    seen = Observation(PLANTED, cpu_seconds=2.0, log="text")
-    verdict = Verdict(Outcome.REPRODUCED, seen)
-    with closing(Journal(tmp_path / "journal.sqlite")) as journal:
-        ahead = SpeculativeChecks(journal, "source", "fast")
-        ahead.record_start(START)
-        ahead.record_verdict(START, verdict)
-    with closing(Journal(tmp_path / "journal.sqlite")) as journal:
-        assert SpeculativeChecks(journal, "source", "stock").recall(START) is None
-        assert journal.recall(START, "source", "fast") is None
-        assert SpeculativeChecks(journal, "source", "fast").recall(START) == verdict

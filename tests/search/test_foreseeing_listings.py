@@ -15,16 +15,13 @@ from test_foreseeing import Learns, answering, rows
 
 from shrinkfx.errors import SpeculationError
 from shrinkfx.events import Event
-from shrinkfx.journal.journal import Journal, SpeculativeChecks
+from shrinkfx.journal.journal import Journal
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Rewrite
 from shrinkfx.search.asker import Asker
 from shrinkfx.search.fitting import Fitter
 from shrinkfx.search.reducer import Reducer
-from shrinkfx.search.search_state import SearchState
 from shrinkfx.search.speculation import (
-    Pending,
-    QueryNode,
     SpeculativeOracle,
     WorkerSlots,
 )
@@ -82,9 +79,7 @@ class Searched:
         journal = Journal()
         self.oracle = Learns(answering(self.case.fails))
         self.events: list[Event] = []
-        self.foreseeing = SpeculativeOracle(
-            self.oracle, self.lanes, SpeculativeChecks(journal)
-        )
+        self.foreseeing = SpeculativeOracle(self.oracle, self.lanes)
         self.reducer = Reducer(
             self.case.start,
             Asker(self.foreseeing, journal=journal),
@@ -93,7 +88,7 @@ class Searched:
             fitter=self.fitter,
         )
         self.reducer.run()
-        self.checks = rows(journal, "checks")
+        self.checks = rows(journal)
 
     def seen(self) -> list[object]:
         found = self.reducer
@@ -154,50 +149,3 @@ def test_speculation_error_does_not_change_the_search(seed: int) -> None:
     alone = Searched(case, AdverseLanes(check, 1, seed))
     search = Searched(case, AdverseLanes(check, 4, seed), Silent())
     assert search.seen() == alone.seen()
-
-
-def test_query_node_without_a_speculative_fit_has_no_query() -> None:
-    class Mute(Silent):
-        def fit(self, *asked: object) -> list[Rewrite | None]:
-            raise SpeculationError("gone")
-
-        def ahead(self) -> Mute:
-            return self
-
-    course = SearchState(Case(1).start, choose(None), fitter=Mute())
-    assert QueryNode(course.copy_for_speculation()).question is None
-
-
-class Order(Rounds):
-    """Notes what is begun, and what is asked of fake tensors meanwhile."""
-
-    def __init__(self, oracle: FakeOracle, count: int) -> None:
-        super().__init__(oracle, count)
-        self.notes: list[str] = []
-
-    def begin(self, candidate: Candidate) -> Pending:
-        self.notes.append("begun")
-        return super().begin(candidate)
-
-
-class Noted(FakeFitter):
-    def __init__(self, notes: list[str], *, ahead: bool = False) -> None:
-        super().__init__()
-        self.notes, self.is_ahead = notes, ahead
-
-    def fit(
-        self, candidate: Candidate, rewrites: Sequence[Rewrite]
-    ) -> list[Rewrite | None]:
-        self.notes += ["fitted ahead"] if self.is_ahead else []
-        return super().fit(candidate, rewrites)
-
-    def ahead(self) -> Noted:
-        return Noted(self.notes, ahead=True)
-
-
-def test_search_query_starts_before_speculative_fitting() -> None:
-    case = Case(3)
-    lanes = Order(FakeOracle(case.fails), 2)
-    Searched(case, lanes, Noted(lanes.notes))
-    assert lanes.notes[0] == "begun"
-    assert "fitted ahead" in lanes.notes

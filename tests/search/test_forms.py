@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-
-import pytest
+from collections.abc import Sequence
 
 from shrinkfx.errors import BudgetExhausted
 from shrinkfx.events import Event, Listener, QueryAnswered, StepTaken, ignore_event
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.program.edits import Drop
-from shrinkfx.program.view import View
 from shrinkfx.search.asker import Asker, Budget
 from shrinkfx.search.reducer import Reducer
-from shrinkfx.search.staged import FEW, READABLE, SOURCE, StagedSearch, in_each_form
+from shrinkfx.search.staged import READABLE, SOURCE, StagedSearch, in_each_form
 from shrinkfx.search.strategy import Strategy, choose
 from shrinkfx.strategies.operators import DropNodes
 from shrinkfx.testing import Answer, FakeOracle, chain, needs, whole
@@ -85,12 +81,6 @@ def test_query_events_report_the_size_of_the_smallest_program() -> None:
     assert len(sources) == 2
 
 
-def test_source_form_is_queried_once_if_nothing_can_be_reduced() -> None:
-    _, (program, source) = searched(lambda candidate: False, lambda candidate: True)
-    assert source.asked == [START]
-    assert len(set(program.digests)) == len(program.digests)
-
-
 def test_source_search_continues_from_the_last_failing_step() -> None:
     search, (program, _) = searched(needs("n7"), needs("n7", "n9"))
     assert printable(search)
@@ -113,13 +103,6 @@ def test_source_search_goes_back_to_the_early_candidate() -> None:
     assert START not in source.asked
 
 
-def test_source_search_restarts_from_the_input_program_if_no_step_fails() -> None:
-    search, (_, source) = searched(needs("n7"), lambda c: c.cost[0] >= 79)
-    assert printable(search)
-    assert START in source.asked
-    assert search.reducer.best.cost[0] == 79
-
-
 def test_source_search_gives_up_if_the_input_program_passes() -> None:
     search, (_, source) = searched(needs("n7"), lambda candidate: False)
     assert not printable(search)
@@ -136,50 +119,6 @@ def test_program_and_source_searches_share_one_budget() -> None:
         except BudgetExhausted:
             assert sum(len(oracle.asked) for oracle in oracles) == checks
         assert needs("n7")(search.reducer.best)
-
-
-def test_search_in_both_forms_stops_when_the_budget_is_spent() -> None:
-    oracles = (FakeOracle(needs("n7")), FakeOracle(needs("n7")))
-    search = made(oracles, Budget(3))
-    with pytest.raises(BudgetExhausted):
-        search.run()
-    assert search.reducer.best.cost[0] <= 80
-    assert len(search.verdicts()) == 3
-
-
-class KeepsTheFirst:
-    """Propose to drop all but so many at once."""
-
-    name, combines = "keeps_the_first", False
-
-    def __init__(self, operators: int) -> None:
-        self._operators = operators
-
-    def propose(self, view: View) -> Iterator[Drop]:
-        if rest := view.operators[self._operators :]:
-            yield Drop(frozenset(rest))
-
-
-@pytest.mark.parametrize(("step", "asked"), [(FEW - 1, []), (FEW, [FEW]), (49, [49])])
-def test_early_source_query_needs_a_step_with_enough_operators(
-    step: int, asked: list[int]
-) -> None:
-    strategies: list[Strategy] = [KeepsTheFirst(step), DropsOneByOne()]
-    program, source = FakeOracle(needs("n0")), FakeOracle(needs("n0"))
-    search = made([program, source], Budget(), strategies=strategies)
-    search.find()
-    assert search.reducer.best.operators == ("n0",)
-    assert [candidate.cost[0] for candidate in source.asked] == asked
-
-
-def test_source_query_is_deferred_if_the_search_took_no_step() -> None:
-    small = whole(chain("x", *(f"n{i}" for i in range(20))))
-    program, source = FakeOracle(lambda _: False), FakeOracle(lambda _: True)
-    search = made([program, source], Budget(), start=small)
-    search.find()
-    assert (source.asked, search.is_open) == ([], True)
-    search.ask_stages()
-    assert source.asked == [small]
 
 
 def test_result_is_queried_as_source_though_the_input_program_passes() -> None:

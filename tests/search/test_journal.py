@@ -46,15 +46,6 @@ def test_journal_finds_a_candidate_by_its_digest_prefix(
         assert journal.list_queries("no digest") == []
 
 
-def test_journal_computes_a_stored_value_once(tmp_path: Path) -> None:
-    path, found = tmp_path / "journal.sqlite", iter([{"calls": 2}])
-    for _ in range(2):
-        with closing(Journal(path)) as journal:
-            assert journal.get_or_compute("options", lambda: next(found)) == {
-                "calls": 2
-            }
-
-
 def test_journal_stores_the_query_before_the_verdict(tmp_path: Path) -> None:
     path = tmp_path / "journal.sqlite"
     with closing(Journal(path)) as journal:
@@ -91,13 +82,6 @@ def test_journal_stores_the_verdict(
     (row,) = rows(path)
     assert row["outcome"] == outcome
     assert (row["signature"], row["reason"]) == (signature, reason)
-
-
-def test_reopened_journal_continues_the_query_numbers(tmp_path: Path) -> None:
-    path = tmp_path / "journal.sqlite"
-    for number in (1, 2):
-        with closing(Journal(path)) as journal:
-            assert journal.record_query("drop_nodes", "program", CANDIDATE) == number
 
 
 def test_reducer_journals_queries_in_order(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
@@ -10,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from shrinkfx.errors import BudgetExhausted
 from shrinkfx.events import Event, QueryAnswered, StepTaken
 from shrinkfx.failure.verdict import Oracle, Outcome, Verdict
 from shrinkfx.journal.journal import Journal
@@ -19,7 +17,7 @@ from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Drop
 from shrinkfx.search.asker import Asker, Budget, Confirmation
 from shrinkfx.search.reducer import Reducer
-from shrinkfx.search.staged import in_each_form, select_steps_back
+from shrinkfx.search.staged import in_each_form
 from shrinkfx.search.strategy import choose
 from shrinkfx.strategies.operators import DropNodes
 from shrinkfx.testing import Answer, FakeOracle, chain, needs, whole
@@ -111,13 +109,6 @@ def test_search_goes_back_and_continues_if_the_result_is_not_confirmed() -> None
     assert len(searched.search.verdicts()) == searched.asked
 
 
-def test_confirmation_is_not_queried_for_passing_candidates() -> None:
-    searched = Searched(needs("n7"))
-    searched.search.confirm(searched.judge(needs("n7", "n9")))
-    searched.search.continue_search()
-    assert all(needs("n7")(candidate) for candidate in searched.judged)
-
-
 def test_unconfirmed_candidate_counts_as_passed_and_is_no_step() -> None:
     searched = Searched(needs("n7"))
     seen = len(searched.events)
@@ -162,35 +153,6 @@ def test_second_confirmation_keeps_operators_required_by_the_first() -> None:
     assert searched.best.operators == ("n7", "n9", "n11")
 
 
-def test_second_confirmation_skips_steps_refused_by_the_first() -> None:
-    searched = Searched(lambda c: True, one_by_one=True)
-    searched.search.confirm(searched.judge(lambda c: c.cost[0] >= 30, "plain"))
-    searched.search.continue_search()
-    assert searched.best.cost[0] == 30
-    searched.search.confirm(searched.judge(lambda c: c.cost[0] != 30, "repro"))
-    searched.search.continue_search()
-    assert searched.best.cost[0] == 31
-
-
-def test_every_step_of_a_short_history_is_selected_newest_first() -> None:
-    steps = [whole(chain("x", *(f"n{i}" for i in range(n, 0, -1)))) for n in (3, 2, 1)]
-    assert select_steps_back(steps) == [steps[2], steps[1], steps[0]]
-    assert select_steps_back(steps[:1]) == steps[:1]
-
-
-def test_best_candidate_is_confirmed_if_the_budget_runs_out() -> None:
-    free = Searched(needs("n7"))
-    before = free.asked
-    free.search.confirm(free.judge(needs("n7", "n9")))
-    free.search.continue_search()
-    for checks in range(before, free.asked):
-        searched = Searched(needs("n7"), checks=checks)
-        assert searched.search.confirm(searched.judge(needs("n7", "n9")))
-        with pytest.raises(BudgetExhausted):
-            searched.search.continue_search()
-        assert needs("n7", "n9")(searched.best)
-
-
 class Killed(Exception):
     """Stands for a kill: nothing is answered any more."""
 
@@ -220,27 +182,6 @@ def test_search_killed_during_confirmation_resumes_to_the_same_result(
         assert again.best == unbroken.best
         assert again.search.verdicts() == unbroken.search.verdicts()
         assert again.judged == unbroken.judged[moment:]
-
-
-@pytest.mark.parametrize("boot", ["boot", "'another'"])
-def test_killed_confirmation_query_does_not_refuse_the_candidate(
-    tmp_path: Path, boot: str
-) -> None:
-    path = tmp_path / "journal.sqlite"
-
-    def dies(candidate: Candidate) -> bool:
-        raise Killed
-
-    for _ in range(3):
-        with closing(Journal(path)) as journal, pytest.raises(Killed):
-            Searched(needs("n7"), journal).go_on(dies)
-    with closing(sqlite3.connect(path, isolation_level=None)) as db:
-        db.execute(f"UPDATE checks SET boot={boot}")
-    with closing(Journal(path)) as journal:
-        searched = Searched(needs("n7"), journal)
-        searched.go_on(needs("n7"))
-    assert searched.best.operators == ("n7",)
-    assert searched.judged == [searched.best]
 
 
 def test_oracle_can_be_queried_without_confirmations() -> None:

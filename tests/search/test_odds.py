@@ -37,13 +37,6 @@ def test_first_bundle_is_a_quarter_of_the_program_or_less(
     assert names(begun(operators).choose_bundle(ALL)) == bundle
 
 
-def test_bundle_of_several_drops_leaves_one_operator() -> None:
-    odds = begun(1000)
-    assert names(odds.choose_bundle(drops("abcd"))) == "abc"
-    assert names(odds.choose_bundle(drops("a"))) == "a"
-    assert odds.choose_bundle([]) == []
-
-
 def test_rejected_edits_come_last_in_smaller_bundles() -> None:
     odds, left = begun(24), drops("abcdefgh")
     sizes = []

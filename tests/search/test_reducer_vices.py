@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from itertools import pairwise
 from typing import cast
 
 import pytest
@@ -62,25 +61,10 @@ class RepeatsItself(ProposesNothing):
             yield Drop(frozenset({"n0"}))
 
 
-class ReplacesForever(ProposesNothing):
-    """Replace what is plain already, and swap it back and forth."""
-
-    def propose(self, view: View) -> Iterator[Edit]:
-        for node in view.operators:
-            yield Replace(node, "x")
-            yield Replace(node, node)
-
-
 class RaisesHalfWay(ProposesNothing):
     def propose(self, view: View) -> Iterator[Edit]:
         yield Drop(frozenset({"n0"}))
         raise RuntimeError("lost")
-
-
-class HasAlternatives(DropNodes):
-    """No vice: its edits must not be bundled."""
-
-    combines = False
 
 
 class FlakyOracle(FakeOracle):
@@ -123,22 +107,6 @@ def test_reducer_queries_a_repeated_proposal_once() -> None:
     oracle = FakeOracle(lambda candidate: False)
     Reducer(START, Asker(oracle), [RepeatsItself()]).run()
     assert len(oracle.asked) == 1
-
-
-def test_reducer_replaces_an_operator_once() -> None:
-    oracle = FakeOracle(lambda candidate: True)
-    best = Reducer(START, Asker(oracle), [ReplacesForever()]).run()
-    assert best.cost == (20, 0, 1, 0)
-    assert set(best.replace.values()) == {"x"}
-    assert len(oracle.asked) <= 20
-
-
-def test_reducer_tries_alternatives_one_by_one() -> None:
-    oracle = FakeOracle(needs("n5"))
-    Reducer(START, Asker(oracle), [HasAlternatives()]).run()
-    sizes = [candidate.cost[0] for candidate in oracle.asked]
-    assert sizes[0] == 19
-    assert all(one - other <= 1 for one, other in pairwise(sizes))
 
 
 @pytest.mark.parametrize("seed", range(5))

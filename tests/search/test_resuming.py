@@ -16,16 +16,14 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from shrinkfx.errors import BudgetExhausted, WorkerError
-from shrinkfx.failure.verdict import Observation, Outcome, Verdict
+from shrinkfx.failure.verdict import Outcome, Verdict
 from shrinkfx.journal.journal import Journal
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.skeleton import Skeleton
-from shrinkfx.protocol.choices import Step
 from shrinkfx.search.asker import Asker, Budget
 from shrinkfx.search.reducer import Reducer
 from shrinkfx.search.strategy import choose
 from shrinkfx.testing import (
-    PLANTED,
     Answer,
     FakeOracle,
     chain,
@@ -164,32 +162,6 @@ def test_only_a_worker_error_counts_as_an_attempt(
         assert len(journal.list_queries(CHAIN.digest)) == left
 
 
-def test_verdict_is_recalled_only_for_the_same_form_and_build(path: Path) -> None:
-    seen = Observation(PLANTED, runs=3, seconds=0.5, cpu_seconds=2.0, step=Step.KERNEL)
-    verdict = Verdict(Outcome.REPRODUCED, seen)
-    with closing(Journal(path)) as journal:
-        journal.ask("drop_nodes", "source", CHAIN, "fast", lambda _: verdict)
-    with closing(Journal(path)) as journal:
-        assert journal.recall(CHAIN, "source", "fast") == verdict
-        assert journal.recall(CHAIN, "program", "fast") is None
-        assert journal.recall(CHAIN, "source", "stock") is None
-        assert journal.recall(whole(chain("x", "a")), "source", "fast") is None
-
-
-def test_recalled_verdict_is_counted_once_and_only_in_a_later_session(
-    path: Path,
-) -> None:
-    verdict = Verdict(Outcome.REPRODUCED, Observation(PLANTED))
-    with closing(Journal(path)) as journal:
-        journal.ask("calls", "program", CHAIN, "stock", lambda _: verdict)
-        assert journal.recall(CHAIN, "program", "stock") == verdict
-        assert journal.recalled == 0
-    with closing(Journal(path)) as journal:
-        for _ in range(2):
-            assert journal.recall(CHAIN, "program", "stock") == verdict
-        assert journal.recalled == 1
-
-
 class LearningOracle(FakeOracle):
     def __init__(self, answer: Answer) -> None:
         super().__init__(answer)
@@ -212,18 +184,6 @@ def test_learning_oracle_receives_recalled_verdicts(path: Path) -> None:
     assert first.learnt == second.learnt
     assert first.asked
     assert not second.asked
-
-
-def test_earlier_checks_count_and_their_limit_can_be_raised(path: Path) -> None:
-    for allowed, asked in ((2, 2), (2, 0), (3, 1)):
-        oracle, budget = FakeOracle(needs("c")), Budget(max_checks=allowed)
-        with closing(Journal(path)) as journal:
-            reducer = Reducer(
-                CHAIN, Asker(oracle, budget=budget, journal=journal), STRATEGIES
-            )
-            with pytest.raises(BudgetExhausted, match=f"limit of {allowed} checks"):
-                reducer.run()
-        assert (len(oracle.asked), budget.checks) == (asked, allowed)
 
 
 def test_time_of_earlier_sessions_counts_toward_the_limit(path: Path) -> None:

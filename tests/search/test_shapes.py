@@ -13,10 +13,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from shrinkfx.errors import WorkerError
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.program.sizes import Sizes, Space, Symbol
-from shrinkfx.sweep.boundary import Grid, find_smaller_beyond_passes
 from shrinkfx.sweep.examples import Answer, Example, Examples, SweepFailure
 from shrinkfx.sweep.hunt import Plan, sweep
 
@@ -162,40 +160,6 @@ def test_sweep_crosses_passing_gaps_between_failing_sizes(name: str, seed: int) 
     assert len(runs.sizes) <= 40 + 80
 
 
-@pytest.mark.parametrize(
-    ("start", "known", "smaller"),
-    [
-        ((1023, 0), [], (511, 0)),  # half of 1,024
-        ((26, 0), [(15, 3)], (15, 0)),  # where another failure was seen
-        ((26, 7), [(15, 3)], (15, 0)),
-        ((26, 0), [(3, 0)], (3, 0)),
-        ((90, 0), [], (10, 0)),  # five strides of 16
-        ((70, 70), [], (0, 0)),  # both at once, ten strides of 7
-        ((26, 0), [(37, 3)], None),
-        ((26, 0), [], None),
-    ],
-)
-def test_smaller_failing_sizes_are_found_beyond_passing_sizes(
-    start: Sizes, known: list[Sizes], smaller: Sizes | None
-) -> None:
-    strides = {(10 + 16 * n, 0) for n in range(6)}
-    both = {(7 * n, 7 * n) for n in range(11)}
-    fails = {(511, 0), (15, 0), (3, 0), *both} if start[0] != 90 else strides
-    grid = Grid(space(2, 1), 1 << 22)
-    assert find_smaller_beyond_passes(start, known, fails.__contains__, grid) == smaller
-
-
-def test_smaller_failure_met_while_seeking_a_pass_is_reported() -> None:
-    def program(n: int) -> Signature | str | None:
-        if n in (1013, 1024):
-            return ASSERTS
-        return "eager: no" if 1000 < n < 1050 else None
-
-    (found,), runs = swept(space(1), program)
-    assert runs.sizes.index((1024,)) < runs.sizes.index((1013,))
-    assert found.sizes == (1013,)
-
-
 def test_sweep_distinguishes_failures_and_minimises_each() -> None:
     def program(a: int, b: int) -> Signature | None:
         if a > 100:
@@ -241,11 +205,6 @@ def test_sweep_stays_within_declared_sizes_and_memory() -> None:
     assert all(a <= b and b % 3 == 0 and a * b <= 5000 for a, b in runs.sizes)
 
 
-def test_sweep_runs_nothing_if_no_sizes_satisfy_the_conditions() -> None:
-    found, runs = swept(space(2, conditions=("s0 < s0 + s1 - s1",)), lambda *s: ASSERTS)
-    assert (found, runs.sizes) == ([], [])
-
-
 def test_seed_determines_the_sweep() -> None:
     program = when(lambda a, b: a > 700 and b % 5 == 1)
     first, again, other = (swept(space(2), program, seed=s)[1].sizes for s in (4, 4, 5))
@@ -283,18 +242,6 @@ def test_sweep_creates_no_folder_and_prints_nothing(tmp_path: Path) -> None:
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("error", [WorkerError("it died"), KeyboardInterrupt()])
-def test_error_during_a_run_ends_the_sweep_at_once(error: BaseException) -> None:
-    def program(a: int) -> None:
-        if a > 50:
-            raise error
-
-    runs = Runs(program)
-    with pytest.raises(type(error)):
-        sweep(Plan(space(1), 1 << 30, 0), Examples(runs), count=200, seed=0)
-    assert [size for (size,) in runs.sizes if size > 50] == [runs.sizes[-1][0]]
 
 
 @st.composite

@@ -117,16 +117,6 @@ def test_only_the_needed_tensor_keeps_its_size(
     assert {size for recipe in others for size in recipe.shape} <= {1}
 
 
-@settings(deadline=None, max_examples=25)
-@drawn_from(programs())
-def test_program_is_unchanged_if_only_the_input_program_fails(
-    program: PrintedProgram,
-) -> None:
-    start = program.normalised()
-    best, _ = reduced(program, lambda p: p == start)
-    assert best == start
-
-
 # --- what a search costs
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable
 
 import pytest
 from hypothesis import assume
@@ -14,11 +14,7 @@ from support.random_listings import listings
 
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.listing.printed_program import (
-    Block,
     PrintedProgram,
-    all_calls,
-    projections,
-    returned_leaves,
 )
 from shrinkfx.search.asker import Asker
 from shrinkfx.search.reducer import Reducer
@@ -62,37 +58,6 @@ def _shows(made: PrintedProgram, bug: str) -> bool:
     where, _, text = bug.partition(": ")
     blocks = made.blocks[:-1] if where == "inside" else [made.main]
     return any(text in line.code for each in blocks for line in each.statements)
-
-
-def flows(made: PrintedProgram, before: str, inside: str, after: str) -> bool:
-    """Tell whether one operator feeds one inside of a block, and that one after it.
-
-    Args:
-        before: outside of the block, as ``after``; '' for whatever there is.
-    """
-    main = made.main
-    above = {line.name: main.ancestors([line.name]) for line in main.needed_statements}
-    for call, body in (
-        (c, made.block(n)) for c in all_calls(made) for n in c.returning
-    ):
-        for place, taken in projections(main, call.statement.name).items():
-            result = returned_leaves(body)[place].text
-            for name in _called(body, inside, body.ancestors([result])):
-                read = body.ancestors([name])
-                handed = zip(body.arguments, call.operands, strict=True)
-                fed = frozenset(leaf.text for own, leaf in handed if own in read)
-                feeds = [*_called(main, before, main.ancestors(fed))]
-                users = {name for name, names in above.items() if taken.name in names}
-                if (feeds or not before) and any(_called(main, after, users)):
-                    return True
-    return False
-
-
-def _called(block: Block, operator: str, names: Container[str]) -> Iterator[str]:
-    """Find the calls of an operator among some values."""
-    for line in block.statements:
-        if operator in line.callee and line.name in names:
-            yield line.name
 
 
 def all_codes(made: PrintedProgram) -> list[list[str]]:
@@ -350,137 +315,6 @@ def test_program_with_scan_is_reduced(
     bugs: list[str], left: list[list[str]], most: int
 ) -> None:
     best, asked = search(SCAN, *bugs)
-    assert all_codes(best) == left
-    assert asked <= most
-
-
-@pytest.mark.parametrize(
-    ("start", "flow", "left", "most"),
-    [
-        (
-            COND,
-            ("sum", "relu", "mm"),
-            [
-                ["relu = aten.relu.default(a)", "return (relu,)"],
-                [
-                    "sum_1 = aten.sum.dim_IntList(x)",
-                    "expand = aten.expand.default(sum_1, [1, 2])",
-                    "cond = torch.cond(p, self.t, self.t, (expand,))",
-                    "one = cond[0]",
-                    "mm = aten.mm.default(one, x)",
-                    "return (mm,)",
-                ],
-            ],
-            19,
-        ),
-        (
-            LOOP,
-            ("relu", "mm", ""),
-            [
-                ["lt = aten.lt.Scalar(i, 1)", "return lt"],
-                [
-                    "add = aten.add.Tensor(i, 1)",
-                    "mm = aten.mm.default(a, a)",
-                    "return (add, mm)",
-                ],
-                [
-                    "relu = aten.relu.default(x)",
-                    f"loop = {WHILE}(self.c, self.b, (i, relu), ())",
-                    "one = loop[1]",
-                    "return (one,)",
-                ],
-            ],
-            11,
-        ),
-        (
-            LOOP,
-            ("relu", "mm", "add"),
-            [
-                ["lt = aten.lt.Scalar(i, 1)", "return lt"],
-                [
-                    "add = aten.add.Tensor(i, 1)",
-                    "mm = aten.mm.default(a, a)",
-                    "return (add, mm)",
-                ],
-                [
-                    "relu = aten.relu.default(x)",
-                    f"loop = {WHILE}(self.c, self.b, (i, relu), ())",
-                    "one = loop[1]",
-                    "add = aten.add.Tensor(one, relu)",
-                    "return (add,)",
-                ],
-            ],
-            23,
-        ),
-        (
-            LOOP,
-            ("", "cos", "transpose"),
-            [
-                ["lt = aten.lt.Scalar(i, 1)", "return lt"],
-                [
-                    "add = aten.add.Tensor(i, 1)",
-                    "cos = aten.cos.default(b)",
-                    "return (add, cos)",
-                ],
-                [
-                    f"loop = {WHILE}(self.c, self.b, (i, x), ())",
-                    "two = loop[1]",
-                    "transpose = aten.transpose.int(two, 0, 1)",
-                    "return (transpose,)",
-                ],
-            ],
-            16,
-        ),
-        (
-            SCAN,
-            ("exp", "tanh", "cos"),
-            [
-                ["tanh = aten.tanh.default(row)", "return [carry, tanh]"],
-                [
-                    "exp = aten.exp.default(x)",
-                    "scan = torch.ops.higher_order.scan(self.s, [v], [exp], [])",
-                    "rows = scan[1]",
-                    "cos = aten.cos.default(rows)",
-                    "return (cos,)",
-                ],
-            ],
-            14,
-        ),
-        (
-            SCAN,
-            ("", "relu", "cos"),
-            [
-                ["relu = aten.relu.default(row)", "return [carry, relu]"],
-                [
-                    "scan = torch.ops.higher_order.scan(self.s, [v], [x], [])",
-                    "rows = scan[1]",
-                    "cos = aten.cos.default(rows)",
-                    "return (cos,)",
-                ],
-            ],
-            13,
-        ),
-        (
-            SCAN,
-            ("exp", "mul", "add"),
-            [
-                ["mul = aten.mul.Tensor(row, carry)", "return [carry, mul]"],
-                [
-                    "exp = aten.exp.default(x)",
-                    "scan = torch.ops.higher_order.scan(self.s, [v], [exp], [])",
-                    "rows = scan[1]",
-                    "add = aten.add.Tensor(rows, v)",
-                    "return (add,)",
-                ],
-            ],
-            12,
-        ),
-    ],
-)
-def test_needed_dataflow_through_a_block_is_kept(
-    start: PrintedProgram, flow: tuple[str, str, str], left: list[list[str]], most: int
-) -> None:
-    best, asked = search_for(start, lambda made: flows(made, *flow))
     assert all_codes(best) == left
     assert asked <= most
 

@@ -102,31 +102,6 @@ def test_stage_may_refuse_an_early_candidate_and_confirm_the_result() -> None:
     assert search.unconfirmed == set()
 
 
-def test_deferred_stages_run_once_and_reach_the_same_result() -> None:
-    demands = [["n7"], ["n7", "n9"], ["n7", "n9", "n11"]]
-    first, second, third = (reducer(needs(*names)) for names in demands)
-    search = staged(first, Stage("second", second), Stage("third", third))
-    search.find()
-    assert search.is_open
-    assert first.best.operators == ("n7",)
-    assert [count_queries(other) for other in (second, third)] == [0, 0]
-    search.ask_stages()
-    assert not search.is_open
-    assert search.reducer.best.operators == ("n7", "n9", "n11")
-    questions = [count_queries(other) for other in (first, second, third)]
-    search.ask_stages()
-    assert [count_queries(other) for other in (first, second, third)] == questions
-
-
-def test_stage_that_refused_early_is_not_left_open() -> None:
-    first, strict = reducer(needs("n7")), reducer(lambda candidate: False)
-    early = run_until_below(15, first)
-    search = StagedSearch(first, Stage("strict", strict, early=early))
-    search.find()
-    assert not search.is_open
-    assert search.unconfirmed == {"strict"}
-
-
 def test_staged_search_may_be_a_stage() -> None:
     loose, strict = (
         StagedSearch(reducer(needs(*names)), Stage("inner", reducer(needs("n7"))))

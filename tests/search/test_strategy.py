@@ -85,13 +85,6 @@ class ProposesWhatDoesNotFit(Vice):
         yield Merge(frozenset({"x", "a"}))
 
 
-class HasNoName:
-    combines = True
-
-    def propose(self, view: View) -> Iterator[Edit]:
-        yield from ()
-
-
 @pytest.mark.parametrize(
     ("strategy", "message"),
     [
@@ -118,11 +111,6 @@ def test_check_strategy_accepts_a_strategy_that_keeps_the_laws(
     check_strategy(strategy, CANDIDATE)
 
 
-def test_check_strategy_rejects_a_strategy_without_a_name() -> None:
-    with pytest.raises(TypeError, match="has no name"):
-        check_strategy(cast(Strategy, HasNoName()), CANDIDATE)
-
-
 def test_proposals_are_collected_up_to_the_allowed_number() -> None:
     class ProposesFourHundred(Vice):
         def propose(self, view: View) -> Iterator[Edit]:
@@ -135,11 +123,6 @@ def test_proposals_are_collected_up_to_the_allowed_number() -> None:
 def test_strategies_are_found_in_their_default_order() -> None:
     assert tuple(available())[: len(DEFAULT_ORDER)] == DEFAULT_ORDER
     assert [strategy.name for strategy in choose(None)] == list(available())
-
-
-def test_strategies_are_chosen_by_name_in_the_order_given() -> None:
-    names = ["bypass_operators", "drop_nodes"]
-    assert [strategy.name for strategy in choose(names)] == names
 
 
 def test_error_for_an_unknown_strategy_suggests_similar_names() -> None:

@@ -35,7 +35,7 @@ from shrinkfx.events import (
     StepTaken,
     terminal,
 )
-from shrinkfx.events.terminal import Plain, Progress, Pulse, Quiet, Verbose
+from shrinkfx.events.terminal import Plain, Progress, Pulse, Verbose
 from shrinkfx.failure.verdict import Outcome
 
 EVENTS: list[Event] = [
@@ -151,28 +151,6 @@ def test_pulse_reports_the_current_activity_during_silence() -> None:
     assert said[-1] == "[0 min] reducing it, last at n = 3"
 
 
-def test_pulse_is_silent_while_other_output_appears() -> None:
-    said: list[str] = []
-    with contextlib.closing(Pulse(said.append, every_s=30)) as beat:
-        beat.take(ActivityStarted("running it"))
-        beat.restart_timer()
-    assert said == []
-
-
-@pytest.mark.parametrize("listener", [Plain, Verbose])
-def test_plain_output_reports_activity_after_silence(
-    listener: type[Plain], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(terminal, "EVERY_S", 0.05)
-    stream = io.StringIO()
-    with contextlib.closing(listener(stream)) as shower:
-        shower(ActivityStarted("running it"))
-        deadline = time.monotonic() + 120
-        while "[0 min] running it\n" not in stream.getvalue():
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
-
-
 @pytest.mark.usefixtures("_at_once")
 @pytest.mark.parametrize(
     ("rows", "columns", "widest"), [(24, 40, 39), (24, 200, 73), (0, 0, 73)]
@@ -193,12 +171,6 @@ def test_live_line_fits_the_terminal_even_without_a_size(
     lines = re.split(r"[\r\n]", read_to_the_end(ours))
     assert max(map(len, lines)) == widest
     assert any(text.startswith("baseline 0:00: compiling") for text in lines)
-
-
-@pytest.mark.parametrize("event", EVENTS)
-def test_quiet_shows_nothing(event: Event, capsys: pytest.CaptureFixture[str]) -> None:
-    Quiet()(event)
-    assert capsys.readouterr() == ("", "")
 
 
 class FullDisk(io.StringIO):
