@@ -48,11 +48,11 @@ class LoadError(ShrinkfxError):
     exit_code = 2
 
     def __init__(
-        self, subject: MessagePart, reason: str, advice: MessagePart = ""
+        self, subject: str, reason: str, advice: str = ""
     ) -> None:
-        self.subject = MessageText(subject)
+        self.subject = subject
         self.reason = reason
-        self.advice = MessageText(advice)
+        self.advice = advice
         super().__init__(subject, ": ", reason, *(("\n", advice) if advice else ()))
 
 
@@ -78,7 +78,7 @@ class NotReproducible(ShrinkfxError):
         wanted: str | Flag,
         runs: int,
         seen: list[str],
-        advice: MessagePart,
+        advice: str,
         seconds: float | None = None,
         kind: str = "",
     ) -> None:
@@ -86,7 +86,7 @@ class NotReproducible(ShrinkfxError):
         self.wanted = wanted
         self.runs = runs
         self.seen = seen
-        self.advice = MessageText(advice)
+        self.advice = advice
         self.seconds = seconds
         request = "" if wanted == "any" else (" with '", wanted, "'")
         texts = "\n".join(f"  {text}" for text in seen)
@@ -197,10 +197,10 @@ class StorageError(ShrinkfxError):
 
     exit_code = 2
 
-    def __init__(self, subject: str, reason: str, advice: MessagePart) -> None:
+    def __init__(self, subject: str, reason: str, advice: str) -> None:
         self.subject = subject
         self.reason = reason
-        self.advice = MessageText(advice)
+        self.advice = advice
         super().__init__(f"{subject}: {reason}\n", advice)
 
 
@@ -215,10 +215,10 @@ class InstallError(ShrinkfxError):
 
     exit_code = 2
 
-    def __init__(self, subject: str, reason: str, advice: MessagePart) -> None:
+    def __init__(self, subject: str, reason: str, advice: str) -> None:
         self.subject = subject
         self.reason = reason
-        self.advice = MessageText(advice)
+        self.advice = advice
         sentence = reason.rstrip(".")
         super().__init__(f"{subject}: {sentence}. Nothing was changed.\n", advice)
 

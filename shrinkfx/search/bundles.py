@@ -307,7 +307,7 @@ class Subset(Generic[Item]):
 #     queries, halves                    1     7    13    19    30
 #
 # These are medians of 40 random choices, each brought to the fixed point; the
-# bundles, too, began with all changes at once. ``tests/search/test_halved.py`` holds
+# bundles, too, began with all changes at once. ``tests/search/test_bundles.py`` holds
 # bounds. Groups sized by the density of rejections so far save two queries of 30 if
 # five are needed, none if three are, and cost one if one is; a density that is known
 # beforehand saves one if three are. The remaining queries test each rejected change

@@ -1,13 +1,17 @@
-"""Who may work in a folder, on what, and what is left there."""
+"""The folder of a run: its lock, its options, its state and its outcome."""
 
 from __future__ import annotations
 
 import errno
 import fcntl
+import json
 import os
 import shutil
+import signal
 import sqlite3
-from collections.abc import Callable
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
@@ -16,7 +20,10 @@ from threading import Barrier
 from typing import Any, NoReturn
 
 import pytest
+from support.pages import explained, searched, transformer
 
+from shrinkfx.api import is_run, past
+from shrinkfx.cli.main import main
 from shrinkfx.errors import (
     BudgetExhausted,
     Finished,
@@ -28,16 +35,30 @@ from shrinkfx.errors import (
     WorkerError,
 )
 from shrinkfx.events import ignore_event
+from shrinkfx.failure.verdict import Observation, Outcome, Verdict
+from shrinkfx.findings.record import Explanation
 from shrinkfx.journal.journal import Journal
 from shrinkfx.options.options import Options, Sweeping
+from shrinkfx.run.explaining import report_folder
 from shrinkfx.run.folder import (
+    JOURNAL,
+    ONLY_SHOWN,
     RESULT,
+    Run,
     create_run_folder,
+    inherited_variables,
+    list_runs,
     load_finished_options,
     load_options_to_resume,
     open_run_folder,
     record_run_end,
+    variables_to_test,
 )
+from shrinkfx.system.folder_lock import LOCK, is_folder_locked, lock_folder
+from shrinkfx.testing import chain, whole
+
+# Who may work in a folder, on what, and what is left there.
+
 
 NOTHING_NEW = Options(Path())
 
@@ -467,3 +488,357 @@ def worked(out: Path) -> list[float]:
     took = "SELECT seen_at - began_at FROM sessions"
     with closing(sqlite3.connect(out / "journal.sqlite")) as db:
         return [seconds for (seconds,) in db.execute(took)]
+
+
+# What a folder with runs tells of them, and that looking changes nothing there.
+
+
+CANDIDATE = whole(chain("x", "relu", "tanh", "cos"))
+
+
+@pytest.fixture(name="options_listing")
+def _options_listing(tmp_path: Path) -> Options:
+    model = tmp_path / "model.pt2"
+    model.write_bytes(b"program")
+    return Options(model)
+
+
+@pytest.fixture(name="runs")
+def _runs(tmp_path: Path) -> Path:
+    folder = tmp_path / "shrinkfx-out"
+    folder.mkdir()
+    return folder
+
+
+def begin_listing(
+    options: Options, out: Path, *, ended: tuple[str, str, int] | None = None
+) -> None:
+    """Have a run see a failure of ten operators, and find three that fail."""
+    out.mkdir(exist_ok=True)
+    with open_run_folder(options, out, ignore_event) as context:
+        known = {"before": {"operators": 10}, "target": {"kind": "assert"}}
+        context.journal.note("baseline", known)
+        for outcome in (Outcome.REPRODUCED, Outcome.PASSED):
+            number = context.journal.record_query("drop_nodes", "program", CANDIDATE)
+            context.journal.record_verdict(number, Verdict(outcome, Observation()))
+        if ended:
+            record_run_end(context, *ended)
+
+
+def only(runs: Path) -> Run:
+    (run,) = list_runs(runs)
+    return run
+
+
+def test_running_run_is_listed_with_the_state_of_its_journal(
+    options_listing: Options, runs: Path
+) -> None:
+    out = runs / "model-1"
+    begin_listing(options_listing, out)
+    with lock_folder(out):
+        run = only(runs)
+    assert (run.status, run.program, run.kind) == ("at work", "model.pt2", "assert")
+    assert (run.operators, run.checks, run.verified) == ((10, 3), 2, None)
+    assert run.at > 0
+
+
+@pytest.mark.parametrize(
+    ("ended", "status", "goes_on"),
+    [
+        (None, "broken off", True),
+        (("stopped", "limit of 5 checks reached", 4), "stopped", True),
+        (("reduced", "reduced: 10 -> 3 operators", 0), "reduced", False),
+        (("unverified", "unverified: 10 -> 3 operators", 5), "unverified", False),
+    ],
+)
+def test_ended_run_is_listed_with_its_ending(
+    options_listing: Options,
+    runs: Path,
+    ended: tuple[str, str, int] | None,
+    status: str,
+    *,
+    goes_on: bool,
+) -> None:
+    begin_listing(options_listing, runs / "model-1", ended=ended)
+    run = only(runs)
+    assert (run.status, run.may_go_on) == (status, goes_on)
+
+
+@pytest.mark.parametrize(
+    ("code", "status"), [(0, "passes"), (3, "missed"), (6, "found")]
+)
+def test_sweep_is_listed_with_the_status_of_its_findings(
+    options_listing: Options, runs: Path, code: int, status: str
+) -> None:
+    out = runs / "model-1"
+    out.mkdir()
+    with open_run_folder(
+        replace(options_listing, sweeping=Sweeping()), out, ignore_event
+    ) as context:
+        record_run_end(context, status, "2 findings in sweep.json", code)
+    assert (only(runs).status, only(runs).kind) == (status, "sweep")
+
+
+_WORKS = """
+import os, signal, sys
+from pathlib import Path
+from shrinkfx.events import ignore_event
+from shrinkfx.options.options import Options
+from shrinkfx.run.folder import open_run_folder
+options, out = Options(Path(sys.argv[1])), Path(sys.argv[2])
+with open_run_folder(options, out, ignore_event) as context:
+    context.journal.note("unchanged", {"base": {"target": {"kind": "nan"}}})
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_killed_run_is_listed_as_killed(options_listing: Options, runs: Path) -> None:
+    out = runs / "model-1"
+    command = [sys.executable, "-c", _WORKS, str(options_listing.model), str(out)]
+    done = subprocess.run(command, check=False, timeout=120)
+    assert done.returncode == -signal.SIGKILL
+    assert (out / LOCK).exists()
+    assert not is_folder_locked(out)
+    assert (only(runs).status, only(runs).kind) == ("killed", "nan")
+
+
+def test_summary_overrides_the_journal_for_a_finished_run(
+    options_listing: Options, runs: Path
+) -> None:
+    ended = "reduced", "reduced: 10 -> 2 operators", 0
+    begin_listing(options_listing, runs / "model-1", ended=ended)
+    summary = {
+        "kind": "nan",
+        "operators": {"before": 12, "after": 2},
+        "verified": {"runs": 3, "failed": 3},
+        "checks": {"total": 9},
+        "seconds": 61.5,
+    }
+    (runs / "model-1" / "summary.json").write_text(json.dumps(summary))
+    run = only(runs)
+    assert (run.kind, run.operators, run.verified) == ("nan", (12, 2), (3, 3))
+    assert (run.checks, run.seconds) == (9, 61.5)
+    (runs / "model-1" / "summary.json").write_text("{")
+    assert only(runs).operators == (10, 3)
+
+
+def no_database(path: Path) -> None:
+    path.write_bytes(b"no database" * 1000)
+
+
+def empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def no_json_listing(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("UPDATE facts SET value='{'")
+        db.commit()
+
+
+def no_target(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("UPDATE facts SET value='{}' WHERE name='run'")
+        db.commit()
+
+
+def other_tables(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("PRAGMA user_version=77")
+
+
+@pytest.mark.parametrize(
+    ("damage", "status", "problem"),
+    [
+        (no_database, "damaged", "file is not a database"),
+        (empty, "damaged", "the journal is empty"),
+        (no_json_listing, "damaged", "content is invalid"),
+        (no_target, "damaged", "content is invalid"),
+        (other_tables, "foreign", "of version 77"),
+    ],
+)
+def test_unreadable_journal_is_listed_as_a_problem_with_the_other_runs(
+    options_listing: Options,
+    runs: Path,
+    damage: Callable[[Path], None],
+    status: str,
+    problem: str,
+) -> None:
+    for name in ("model-1", "model-2"):
+        begin_listing(options_listing, runs / name)
+    damage(runs / "model-2" / JOURNAL)
+    found = {run.folder.name: run for run in list_runs(runs)}
+    assert found["model-1"].status == "broken off"
+    assert found["model-2"].status == status
+    assert problem in found["model-2"].problem
+    assert not found["model-2"].may_go_on
+
+
+def test_listing_changes_no_file(options_listing: Options, runs: Path) -> None:
+    begin_listing(options_listing, runs / "model-1")
+    before = {p: p.stat().st_mtime_ns for p in runs.rglob("*")}
+    assert list_runs(runs)
+    assert {p: p.stat().st_mtime_ns for p in runs.rglob("*")} == before
+
+
+def test_missing_folder_is_reported_with_the_usual_place_of_runs(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "file").touch()
+    for name, said in {"none": "No such file", "file": "Not a directory"}.items():
+        with pytest.raises(UsageError, match=f"(?s){said}.*stored in shrinkfx-out"):
+            list_runs(tmp_path / name)
+
+
+# The folder of a run, named alone, is that run: over, or one to go on with.
+
+
+TOOL = Path(__file__).resolve().parents[1] / "support" / "torchless" / "command_line.py"
+
+
+def called(
+    home: Path, *arguments: str, cwd: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    tool: Sequence[str] = [sys.executable, str(TOOL), str(home), *arguments]
+    return subprocess.run(tool, capture_output=True, text=True, check=False, cwd=cwd)
+
+
+@pytest.mark.processes
+def test_finished_run_is_reported_and_no_new_run_started(tmp_path: Path) -> None:
+    called(tmp_path)
+    judge = f"{sys.executable} -S {tmp_path / 'judge.py'} {{}}"
+    model = str(tmp_path / "model.pt2")
+    first = called(tmp_path, model, "--check", judge, cwd=tmp_path)
+    assert first.returncode == 0, first.stderr
+    (out,) = (tmp_path / "shrinkfx-out").iterdir()
+    kept = {path.name: path.read_bytes() for path in out.iterdir() if path.is_file()}
+    named = f"shrinkfx-out/{out.name}"
+    for typed in ([named], ["--resume", named]):
+        again = called(tmp_path, *typed, cwd=tmp_path)
+        assert again.returncode == 0, again.stderr
+        assert "this run finished on 20" in again.stderr
+        ending = first.stdout.splitlines()
+        said = again.stdout.splitlines()
+        assert said[1 : len(ending)] == ending[1:]  # the first has seconds, rounded
+        assert said[0].startswith("result:   reduced from ")
+        assert said[len(ending) :] == [
+            f"report:   to regenerate the report: shrinkfx --report {named}",
+            f"explain:  for the full root-cause analysis: shrinkfx --explain {named}",
+            f"new run:  to reduce the same program again: shrinkfx {model}",
+        ]
+    assert {p.name: p.read_bytes() for p in out.iterdir() if p.is_file()} == kept
+    assert len([*out.parent.iterdir()]) == 1
+
+
+def over(out: Path, model: Path) -> Path:
+    """Leave a run of a program that is over, and what is known of its cause."""
+    explained(searched(out, transformer(2)))
+    with closing(Journal(out / "journal.sqlite")) as journal:
+        journal.note("run", {"options": Options(model).to_json()})
+        result = journal.fact("result")
+        journal.note("result", {**result, "seen": None})
+    summary = json.loads((out / "summary.json").read_text())
+    told = {"files": ["repro.py"], "other_failures": [], "guard_pages": None}
+    rate = {"rate": {"before": 1.0, "after": 1.0}}
+    (out / "summary.json").write_text(json.dumps({**summary, **told, **rate}))
+    return out
+
+
+@pytest.mark.parametrize("anonymous", [False, True])
+def test_terminal_and_report_use_the_input_names_of_the_repro(
+    tmp_path: Path, anonymous: bool
+) -> None:
+    out, model = tmp_path / "out", tmp_path / "model.pt2"
+    over(out, model)
+    with closing(Journal(out / "journal.sqlite")) as journal:
+        options = Options(model, anonymous=anonymous)
+        journal.note("run", {"options": options.to_json()})
+        result = journal.fact("result")
+        journal.note("result", {**result, "renamed": {"token_ids": "x"}})
+    found = Explanation(cause=("Size of input token_ids is lost.",))
+    (out / "explain.json").write_text(found.to_line())
+    both = "Size of input x (named token_ids in the input program) is lost."
+    came = past(out).came
+    assert came is not None
+    assert came.cause == (found.cause if anonymous else (both,))
+    text = report_folder(out).read_text()
+    assert (both in text) is not anonymous
+    assert ("Size of input x is lost." in text) is anonymous
+
+
+@pytest.mark.parametrize("damaged", ["", "{}", "[1]", '{"signature": 3}'])
+def test_unreadable_summary_leaves_the_journal_as_the_source(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], damaged: str
+) -> None:
+    out = over(tmp_path / "out", tmp_path / "model.pt2")
+    (out / "summary.json").write_text(damaged)
+    assert past(out).came is None
+    assert main([str(out)]) == 0
+    told = capsys.readouterr()
+    assert ": this run finished on" in told.err
+    assert told.out.splitlines()[-1].endswith(f"shrinkfx {tmp_path / 'model.pt2'}")
+
+
+def test_interrupted_run_named_by_its_folder_is_resumed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[object, ...]] = []
+
+    class Goes(Exception):
+        """It went on."""
+
+    def resume(folder: str, **told: object) -> None:
+        asked.append((folder, told["model"], told["max_minutes"]))
+        raise Goes
+
+    monkeypatch.setattr("shrinkfx.api.resume", resume)
+    Journal(tmp_path / "journal.sqlite").close()
+    with pytest.raises(Goes):
+        main([str(tmp_path), "--max-minutes", "3"])
+    assert asked == [(str(tmp_path), None, 3.0)]
+
+
+def test_folder_without_a_run_is_not_a_run(tmp_path: Path) -> None:
+    assert not is_run(tmp_path)
+    (tmp_path / "minifier_launcher.py").touch()
+    assert not is_run(tmp_path)
+    capture = tmp_path / "capture"
+    capture.mkdir()
+    (capture / "end.json").touch()
+    assert is_run(tmp_path)
+    assert not is_run(capture)  # a program for another run
+
+
+# Which variables of a shell a repro is tried without.
+
+
+SHELL = {
+    "TORCH_LOGS": "+dynamo",
+    "TORCH_SHOW_CPP_STACKTRACES": "1",
+    "AOT_INDUCTOR_DEBUG_INTERMEDIATE_VALUE_PRINTER": "2",
+    "OMP_NUM_THREADS": "4",
+    "TORCHINDUCTOR_CACHE_DIR": "/somebody/has/room",
+    "HOME": "me",
+}
+
+
+def test_variables_that_only_affect_output_are_not_inherited() -> None:
+    assert inherited_variables(SHELL) == {
+        "AOT_INDUCTOR_DEBUG_INTERMEDIATE_VALUE_PRINTER": "2",
+        "OMP_NUM_THREADS": "4",
+    }
+    assert not inherited_variables(
+        {name: "1" for names in ONLY_SHOWN.values() for name in names}
+    )
+
+
+def test_variables_to_test_include_those_set_by_the_user() -> None:
+    given = {"TORCH_LOGS": "+aot", "AOTI_RUNTIME_CHECK_INPUTS": "1"}
+    assert variables_to_test(given, SHELL) == [
+        "AOTI_RUNTIME_CHECK_INPUTS",
+        "AOT_INDUCTOR_DEBUG_INTERMEDIATE_VALUE_PRINTER",
+        "OMP_NUM_THREADS",
+        "TORCH_LOGS",
+    ]
+    assert variables_to_test({}, {"HOME": "me"}) == []
+    assert variables_to_test({"PYTHONHASHSEED": "3", "A": "b"}, {}) == ["A"]

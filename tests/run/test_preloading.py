@@ -1,16 +1,17 @@
-"""Preloads are cut as far as eager allows, which sees no lowering."""
+"""Which parts of the preloads a repro carries."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from support.compiling import PLAIN, beside
 from support.doubles import PRINTED, FakeServer
 
 from shrinkfx.check.client.server import Server
@@ -25,13 +26,19 @@ from shrinkfx.protocol.answers import Ending, Registered
 from shrinkfx.report.record import Failure, Programs, ProgramSize, RunRecord
 from shrinkfx.run.context import RunContext
 from shrinkfx.run.preloading import (
+    CompilerCodeQueries,
     PreloadOracle,
+    add_narrowed_cuts,
     distinct,
     find_droppable_units,
     has_same_effect,
     smallest_first,
     ways_to_carry,
 )
+from shrinkfx.search.asker import Budget
+
+# Preloads are cut as far as eager allows, which sees no lowering.
+
 
 WRONG = Signature(Kind.MISMATCH, Stage.COMPARE)
 RECORD = RunRecord(
@@ -48,7 +55,9 @@ EFFECT = Registered(
 )
 
 
-def judge(answer: Callable[[str], Ending] = lambda _: Ending("exit")) -> PreloadOracle:
+def judge(
+    answer: Callable[[str], Ending] = lambda _: Ending("exit"),
+) -> PreloadOracle:
     """Make a judge whose worker answers of a script's text."""
     server = FakeServer(lambda asked: answer(Path(asked["path"]).read_text()))
     limits = Limits(60.0, 1 << 30)
@@ -341,3 +350,168 @@ def test_backtracking_with_the_same_custom_operators_repeats_no_query(
     assert ask("mylib.mix.default", "aten.cosh.default")
     assert not ask("mylib.mix.default", "aten.cosh.default", "aten.sinh.default")
     assert ask("mylib.mix.default", "mylib.other.default")
+
+
+# C++ of preloads: carried as source first, if that does as the library does.
+
+
+IMPORTED = {"torch.utils cpp_extension": "builtins.module"}
+"""What is other in PyTorch where something was compiled, and no program sees."""
+
+
+def ways_compiled(
+    folder: Path, compiled: dict[str, str]
+) -> tuple[list[PreloadBundle], list[str]]:
+    """List the ways to carry a preload that compiles, and the texts that were run.
+
+    Args:
+        compiled: what is other in PyTorch after its source was compiled.
+    """
+    file, used = beside(folder, PLAIN)
+    run: list[str] = []
+
+    def answer(text: str) -> Ending:
+        run.append(text)
+        said = says(text, "register_fake")
+        if "load_library" not in text and "load_inline(" not in text:
+            return Ending("exit", code=1)
+        if not isinstance(said.answer, Registered):
+            return said
+        if "load_inline(" in text:
+            return replace(said, answer=replace(said.answer, changes=compiled))
+        used = replace(said.answer, files=("my_ops.so",), modules=("ops",))
+        return replace(said, answer=used)
+
+    def made(cut: PreloadCut) -> PreloadBundle:
+        return build_bundle([Preload(str(file), file)], used, cut)
+
+    asked = judge(answer)
+    cuts = smallest_first(made, asked)
+    return [made(cut) for cut in cuts], run
+
+
+@pytest.mark.parametrize("compiled", [{}, IMPORTED])
+def test_cpp_source_is_preferred_to_the_compiled_library(
+    tmp_path: Path, compiled: dict[str, str]
+) -> None:
+    first, *others = ways_compiled(tmp_path, compiled)[0]
+    assert first.compiles
+    assert "load_inline(" in first.definitions[0].text
+    assert "my_ops.so" not in first.files
+    assert [each.compiles for each in others] == [False] * len(others)
+    assert all("my_ops.so" in each.files for each in others)
+
+
+def test_cpp_source_with_another_effect_is_not_carried(tmp_path: Path) -> None:
+    found, _ = ways_compiled(
+        tmp_path, {"torch._inductor.lowering lowerings: aten.relu": "f"}
+    )
+    assert not any(each.compiles for each in found)
+    assert "my_ops.so" in found[0].files
+
+
+def test_cpp_source_is_compiled_once(tmp_path: Path) -> None:
+    """It takes longer to compile than all other questions together."""
+    _, run = ways_compiled(tmp_path, IMPORTED)
+    assert sum("load_inline(" in text for text in run) == 1
+
+
+# Of code of a user's own in the compiler what a failure needs is told apart.
+
+
+LINES = [f'lowerings["{name}"] = print' for name in "abcdefghijklmnop"]
+PLACE = "torch._inductor.lowering lowerings: {}"
+
+
+def answer(text: str) -> Ending:
+    """Say what a script puts into Inductor, as a worker does that has run it."""
+    own = tuple(PLACE.format(line[11]) for line in LINES if line in text)
+    done = Registered(
+        changes=dict.fromkeys(own, "f"),
+        own=own,
+        registered=(),
+        exported="same",
+        outcome="same",
+        modules=(),
+        files=(),
+        elsewhere=(),
+    )
+    return Ending("exit", answer=done)
+
+
+class Case:
+    """A file with some of these lines, and a failure that needs some of them."""
+
+    def __init__(self, folder: Path, has: int, needs: Collection[int]) -> None:
+        self.file = folder / "tuning.py"
+        text = "\n".join(
+            ["from torch._inductor.lowering import lowerings", *LINES[:has]]
+        )
+        self.file.write_text(f"{text}\nprint('loaded')\n")
+        self.needed = [LINES[each] for each in needs]
+        server = FakeServer(lambda asked: answer(Path(asked["path"]).read_text()))
+        limits = Limits(60.0, 1 << 30)
+        program, operators = Path("m.pt2"), ["aten::relu"]
+        self.judge = PreloadOracle(server, limits, Meter(), program, operators, RECORD)
+        self.cuts = smallest_first(self.made, self.judge)
+        self.questions = CompilerCodeQueries(self.fails, Budget())
+
+    def made(self, cut: PreloadCut) -> PreloadBundle:
+        return build_bundle(
+            [Preload(str(self.file), self.file)],
+            UninstalledFiles(),
+            cut,
+        )
+
+    def text(self, cut: PreloadCut) -> str:
+        return "".join(each.text for each in self.made(cut).definitions)
+
+    def fails(self, carried: PreloadBundle) -> bool:
+        text = "".join(each.text for each in carried.definitions)
+        return all(line in text for line in self.needed)
+
+    def narrowed(self) -> list[PreloadCut]:
+        return add_narrowed_cuts(self.cuts, self.made, self.questions, self.judge)
+
+
+def test_compiler_code_that_names_an_operator_is_recognized(tmp_path: Path) -> None:
+    """Such a statement is not tested for whether the program needs it."""
+    case = Case(tmp_path, 1, [0])
+    case.judge = replace(case.judge, operators=["lowerings::a"], questions=0)
+    case.file.write_text(case.file.read_text().partition("print('loaded')")[0])
+    bare, first, *_ = smallest_first(case.made, case.judge)
+    assert bare.bare
+    assert LINES[0] not in case.text(bare)
+    assert first.in_compiler.sources == ("tuning.py",)
+
+
+@pytest.mark.parametrize(
+    ("has", "needs"),
+    [(2, [0]), (2, [1]), (3, [1]), (4, [0, 3]), (8, [5]), (5, [1, 2, 4])],
+)
+def test_only_needed_compiler_code_is_kept_and_named(
+    tmp_path: Path, has: int, needs: list[int]
+) -> None:
+    case = Case(tmp_path, has, needs)
+    assert len(case.cuts[1].in_compiler.places) == has
+    bare, narrowed, *rest = case.narrowed()
+    assert [bare, *rest] == case.cuts
+    assert [line in case.text(narrowed) for line in LINES] == [
+        line in case.needed for line in LINES
+    ]
+    expected = tuple(PLACE.format(line[11]) for line in case.needed)
+    assert narrowed.in_compiler.places == expected
+    assert narrowed.in_compiler.sources == ("tuning.py",)
+    assert not narrowed.bare
+
+
+@pytest.mark.parametrize(
+    ("has", "needs", "asked"),
+    [(1, [0], 0), (2, [0, 1], 3), (3, [], 1), (3, [0, 1, 2], 4)],
+)
+def test_preload_bundles_are_kept_if_one_all_or_no_part_is_needed(
+    tmp_path: Path, has: int, needs: list[int], asked: int
+) -> None:
+    case = Case(tmp_path, has, needs)
+    assert case.narrowed() == case.cuts
+    assert case.questions.queries == asked

@@ -1,29 +1,41 @@
-"""What the search finds, and how many questions it takes: a price list."""
+"""The reducer: what it finds, how often it asks, and what it withstands."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import random
+from collections.abc import Callable, Iterator, Sequence
+from typing import cast
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from shrinkfx.errors import BudgetExhausted
+from shrinkfx.errors import BudgetExhausted, InvalidEdit, StrategyError
 from shrinkfx.events import Event, QueryAnswered, StepTaken
 from shrinkfx.failure.verdict import Outcome
+from shrinkfx.program.apply import apply
 from shrinkfx.program.candidate import Candidate, Outputs
+from shrinkfx.program.edits import Bypass, Drop, Edit, Merge, Replace
 from shrinkfx.program.skeleton import Role, Skeleton
+from shrinkfx.program.view import View
 from shrinkfx.search.asker import Asker, Budget
 from shrinkfx.search.reducer import Reducer
-from shrinkfx.search.strategy import choose
+from shrinkfx.search.strategy import Strategy, choose
+from shrinkfx.strategies.drop_nodes import DropNodes
 from shrinkfx.testing import (
     Answer,
     FakeOracle,
     Nodes,
+    candidates,
     chain,
     feed,
     needs,
     skeleton,
+    skeletons,
     whole,
 )
+
+# What the search finds, and how many questions it takes: a price list.
 
 
 def long_chain(operators: int) -> Candidate:
@@ -307,3 +319,216 @@ def test_reducer_restores_original_outputs_if_fewer_hide_the_failure() -> None:
     reducer.run()
     assert reducer.best.keep == {"n50", "n51"}
     assert len(oracle.asked) <= 27
+
+
+# Whatever the program and whatever it needs.
+
+
+STRATEGIES = choose(None)
+
+
+def reduce_properties(start: Candidate, answer: Callable[[Candidate], bool]) -> Reducer:
+    reducer = Reducer(start, Asker(FakeOracle(answer)), STRATEGIES)
+    reducer.run()
+    return reducer
+
+
+def smaller_by_one(best: Candidate) -> list[Candidate]:
+    """List what is left when any one operator is dropped."""
+    found = []
+    for node in best.operators:
+        try:
+            found.append(apply(best, [Drop(frozenset({node}))]))
+        except InvalidEdit:
+            continue
+    return found
+
+
+def check(start: Candidate, answer: Callable[[Candidate], bool]) -> Candidate:
+    """Reduce and check what every result must satisfy."""
+    reducer = reduce_properties(start, answer)
+    best = reducer.best
+    assert best == start or answer(best)
+    assert best.cost <= start.cost
+    assert reducer.minimal
+    assert not any(answer(candidate) for candidate in smaller_by_one(best))
+    return best
+
+
+@given(skeletons(), st.data())
+def test_reducer_finds_exactly_the_needed_operators(
+    program: Skeleton, data: st.DataObject
+) -> None:
+    start = whole(program)
+    needed = data.draw(st.sets(st.sampled_from(start.operators), min_size=1))
+    assert check(start, needs(*needed)).keep == needed
+
+
+@given(candidates(), st.data())
+def test_reducer_starts_from_any_candidate(
+    start: Candidate, data: st.DataObject
+) -> None:
+    there = [name for name in start.operators if name not in start.replace]
+    needed = data.draw(st.sets(st.sampled_from(there or start.operators), min_size=1))
+    if not there:
+        return  # it does not fail
+    assert check(start, needs(*needed)).keep == needed
+
+
+@given(skeletons())
+def test_reducer_leaves_one_operator_if_everything_fails(program: Skeleton) -> None:
+    best = reduce_properties(whole(program), lambda candidate: True).best
+    (operator,) = best.operators
+    assert not best.is_replaceable(operator)
+    assert len(best.inputs) == len({program.node(v).value for v in best.inputs})
+
+
+@given(skeletons())
+def test_reducer_returns_the_input_program_if_no_candidate_fails(
+    program: Skeleton,
+) -> None:
+    start = whole(program)
+    assert check(start, lambda candidate: candidate.digest == start.digest) == start
+
+
+@given(skeletons(), st.data())
+def test_result_is_minimal_if_30_percent_of_contexts_hide_the_failure(
+    program: Skeleton, data: st.DataObject
+) -> None:
+    start = whole(program)
+    needed = data.draw(st.sets(st.sampled_from(start.operators), min_size=1))
+
+    def shows(candidate: Candidate) -> bool:
+        return needs(*needed)(candidate) and int(candidate.digest[:8], 16) % 10 >= 3
+
+    assert check(start, shows).keep >= needed
+
+
+@given(skeletons(), st.data())
+def test_reducer_keeps_the_edge_that_the_failure_needs(
+    program: Skeleton, data: st.DataObject
+) -> None:
+    start = whole(program)
+    edges = [(p, n) for n in start.operators for p in sorted(start.producers(n))]
+    if not edges:
+        return
+    producer, user = data.draw(st.sampled_from(edges))
+
+    def flows(candidate: Candidate) -> bool:
+        return user in candidate.keep and producer in candidate.producers(user)
+
+    assert check(start, flows).keep == {producer, user}
+
+
+# Strategies and oracles named for what they do wrong.
+
+
+START = whole(chain("x", *(f"n{i}" for i in range(20))))
+
+
+class ProposesNothing:
+    name = "vice"
+    combines = True
+
+    def propose(self, view: View) -> Iterator[Edit]:
+        yield from ()
+
+
+class ProposesForever(ProposesNothing):
+    def propose(self, view: View) -> Iterator[Edit]:
+        while True:
+            yield Drop(frozenset({"n0"}))
+
+
+class MutatesItsCandidate(ProposesNothing):
+    def propose(self, view: View) -> Iterator[Edit]:
+        cast(dict[str, str], view._candidate.bypass)["n3"] = "x"
+        yield Drop(frozenset({"n0"}))
+
+
+class ProposesWhatDoesNotFit(ProposesNothing):
+    def propose(self, view: View) -> Iterator[Edit]:
+        yield Drop(frozenset({"nowhere"}))
+        yield Drop(frozenset(view.operators))
+        yield Bypass("nowhere", "x")
+        yield Bypass("n1", "nowhere")
+        yield Bypass("n1", "n2")
+        yield Replace("nowhere", "x")
+        yield Replace("n1", "n2")
+        yield Merge(frozenset({"x", "n1"}))
+        yield Merge(frozenset({"x"}))
+
+
+class RepeatsItself(ProposesNothing):
+    def propose(self, view: View) -> Iterator[Edit]:
+        for _ in range(50):
+            yield Drop(frozenset({"n0"}))
+
+
+class RaisesHalfWay(ProposesNothing):
+    def propose(self, view: View) -> Iterator[Edit]:
+        yield Drop(frozenset({"n0"}))
+        raise RuntimeError("lost")
+
+
+class FlakyOracle(FakeOracle):
+    """Deny one failure in so many."""
+
+    def __init__(self, seed: int) -> None:
+        dice = random.Random(seed)
+        super().__init__(lambda c: needs("n5", "n11")(c) and dice.random() < 0.7)
+
+
+class DifferentFailureOracle(FakeOracle):
+    """Meet another failure as soon as anything is missing."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda candidate: Outcome.DIFFERENT)
+
+
+@pytest.mark.parametrize(
+    "strategy", [ProposesForever(), MutatesItsCandidate(), RaisesHalfWay()]
+)
+def test_reducer_stops_at_a_strategy_that_breaks_the_laws(strategy: Strategy) -> None:
+    oracle = FakeOracle(needs("n5"))
+    start = Candidate.from_json(START.skeleton, START.to_json())
+    with pytest.raises(StrategyError, match="strategy 'vice'"):
+        Reducer(start, Asker(oracle), [strategy]).run()
+    assert oracle.asked == []
+
+
+@pytest.mark.parametrize("strategy", [ProposesNothing(), ProposesWhatDoesNotFit()])
+def test_reducer_skips_a_strategy_without_valid_edits(strategy: Strategy) -> None:
+    oracle = FakeOracle(needs("n5"))
+    assert Reducer(START, Asker(oracle), [strategy]).run() == START
+    assert oracle.asked == []
+    assert Reducer(START, Asker(oracle), [strategy, DropNodes()]).run().operators == (
+        "n5",
+    )
+
+
+def test_reducer_queries_a_repeated_proposal_once() -> None:
+    oracle = FakeOracle(lambda candidate: False)
+    Reducer(START, Asker(oracle), [RepeatsItself()]).run()
+    assert len(oracle.asked) == 1
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_result_has_failed_at_least_once_if_verdicts_are_flaky(
+    seed: int,
+) -> None:
+    oracle = FlakyOracle(seed)
+    reducer = Reducer(START, Asker(oracle), choose(None))
+    best = reducer.run()
+    assert needs("n5", "n11")(best)
+    assert best == START or reducer.asker.has_reproduced(best)
+
+
+def test_reducer_never_accepts_a_different_failure() -> None:
+    oracle = DifferentFailureOracle()
+    reducer = Reducer(START, Asker(oracle), choose(None))
+    assert reducer.run() == START
+    assert reducer.minimal
+    assert {verdict.outcome for verdict in reducer.asker.verdicts()} == {
+        Outcome.DIFFERENT
+    }

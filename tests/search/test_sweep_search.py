@@ -1,25 +1,193 @@
-"""The sweep over sizes, against programs that are a line of Python."""
+"""The sweep over sizes: examples, and programs that are a line of Python."""
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from shrinkfx.failure.signature import Kind, Signature, Stage
+from shrinkfx.errors import BudgetExhausted, NotReproducible, StorageError
+from shrinkfx.failure.signature import MEMORY_FAULT, Kind, Signature, Stage
+from shrinkfx.failure.verdict import Observation
 from shrinkfx.program.sizes import Sizes, Space, Symbol
-from shrinkfx.sweep.examples import Answer, Example, Examples, SweepFailure
+from shrinkfx.run.sweep import SweepJournal
+from shrinkfx.sweep.boundary import Grid
+from shrinkfx.sweep.examples import (
+    Answer,
+    Example,
+    Examples,
+    SweepFailure,
+    judge_example,
+)
 from shrinkfx.sweep.hunt import Plan, sweep
+from shrinkfx.sweep.minimise import collect_failures, minimise_outside
 
-ASSERTS = Signature(Kind.ASSERT, Stage.RUN, "index out of bounds")
-CRASHES = Signature(Kind.CRASH, Stage.RUN, "SIGABRT")
+# Each of the sizes is run once, whatever happens in between.
+
+
+ASSERTS = Signature(Kind.ASSERT, Stage.RUN, "index out of bounds", "of 12")
+CRASHES = Signature(Kind.CRASH, Stage.RUN, MEMORY_FAULT, "SIGSEGV")
+HANGS = Signature(Kind.HANG, Stage.RUN)
+SPACE = Space((Symbol("a", 2, 4096, 6), Symbol("b", 2, 4096, 9)))
+
+
+@pytest.mark.parametrize(
+    ("seen", "until", "answer", "reason"),
+    [
+        (Observation(), "any", Answer.PASSES, ""),
+        (Observation(ASSERTS), "any", Answer.FAILS, ""),
+        (Observation(ASSERTS), "crash", Answer.FAILS, ""),
+        (Observation(invalid="eager: no"), "any", Answer.INVALID, "eager: no"),
+        (Observation(HANGS, unresolved="slow"), "any", Answer.UNRESOLVED, "slow"),
+        (Observation(HANGS, unresolved="slow"), "hang", Answer.FAILS, ""),
+        (Observation(unresolved="cancelled"), "hang", Answer.UNRESOLVED, "cancelled"),
+    ],
+)
+def test_observation_and_awaited_kind_determine_the_answer(
+    seen: Observation, until: str, answer: Answer, reason: str
+) -> None:
+    example = judge_example((3,), seen, until)
+    assert (example.answer, example.reason) == (answer, reason)
+    assert (example.signature is not None) == (answer is Answer.FAILS)
+
+
+def program(a: int, b: int) -> Signature | None:
+    if b >= 700:
+        return CRASHES
+    return ASSERTS if a == b > 20 else None
+
+
+class Killed(Exception):
+    """Stands for the end of the process."""
+
+
+class Runs:
+    """Runs the program, until it is killed."""
+
+    def __init__(self, left: int = 10_000) -> None:
+        self._left = left
+        self.sizes: list[Sizes] = []
+
+    def __call__(self, sizes: Sizes) -> Example:
+        self.sizes.append(sizes)
+        if len(self.sizes) > self._left:
+            raise Killed
+        seen = program(*sizes)
+        return Example(sizes, Answer.FAILS if seen else Answer.PASSES, seen)
+
+
+def swept(journal: Path, runs: Runs) -> list[SweepFailure]:
+    with closing(SweepJournal(journal)) as record:
+        return sweep(Plan(SPACE, 1 << 30, 3), Examples(runs, record), count=100, seed=3)
+
+
+@pytest.mark.parametrize("left", [0, 1, 40, 120, 160])
+def test_resumed_sweep_repeats_no_run_and_finds_the_same_failures(
+    tmp_path: Path, left: int
+) -> None:
+    whole = Runs()
+    found = swept(tmp_path / "whole.sqlite", whole)
+    assert {f.sizes for f in found} == {(21, 21), (2, 700)}
+    assert len(whole.sizes) > 160
+
+    killed, rest = Runs(left), Runs()
+    with pytest.raises(Killed):
+        swept(tmp_path / "killed.sqlite", killed)
+    assert swept(tmp_path / "killed.sqlite", rest) == found
+    # What ran when it was killed has no answer, and is run again.
+    assert [*killed.sizes[:left], *rest.sizes] == whole.sizes
+
+
+def test_sizes_that_kill_the_sweep_twice_are_skipped(tmp_path: Path) -> None:
+    for _ in range(2):
+        with pytest.raises(Killed):
+            swept(tmp_path / "journal.sqlite", Runs(10))
+    rest = Runs()
+    assert swept(tmp_path / "journal.sqlite", rest)
+    eleventh = Runs(10)
+    with pytest.raises(Killed):
+        swept(tmp_path / "other.sqlite", eleventh)
+    assert eleventh.sizes[-1] not in rest.sizes
+
+
+ENDS = [
+    BudgetExhausted("spent"),
+    KeyboardInterrupt(),
+    StorageError("/", "full", ""),
+    NotReproducible("any", 1, [], ""),
+    OSError(errno.ENOSPC, "No space"),
+]
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_run_ended_by_an_external_cause_counts_as_no_attempt(
+    tmp_path: Path, end: BaseException
+) -> None:
+    def run(sizes: Sizes) -> Example:
+        raise end
+
+    with closing(SweepJournal(tmp_path / "journal.sqlite")) as record:
+        for _ in range(3):
+            with pytest.raises(type(end)):
+                Examples(run, record).ask((3, 4))
+        assert record.recall((3, 4), 0) is None
+
+
+def test_sweep_journal_keeps_parts_and_attempts_apart(tmp_path: Path) -> None:
+    path = tmp_path / "journal.sqlite"
+    example = Example((3, 4), Answer.FAILS, ASSERTS, "", 1.5, 0.5, 2)
+    with closing(SweepJournal(path)) as journal:
+        journal.begin({"seed": 7})
+        journal.record_example(journal.record_start((3, 4), 1), example)
+    with closing(SweepJournal(path)) as journal:
+        assert journal.settings() == {"seed": 7}
+        assert journal.count() == 1
+        assert journal.recall((3, 4), 1) == example
+        assert journal.recall((3, 4), 0) is None
+    with closing(SweepJournal(path, "outside")) as journal:
+        assert journal.recall((3, 4), 1) is None
+
+
+def test_failures_are_collected_from_an_interrupted_sweep() -> None:
+    examples = Examples(Runs(160))
+    with pytest.raises(Killed):
+        sweep(Plan(SPACE, 1 << 30, 3), examples, count=100, seed=3)
+    found = collect_failures(Grid(SPACE, 1 << 30), examples)
+    assert {f.signature for f in found} == {ASSERTS, CRASHES}
+    for each in found:
+        assert program(*each.sizes) == each.signature
+        assert each.nearest is None
+
+
+def test_missing_guard_is_reported_with_the_nearest_declared_sizes() -> None:
+    inside = Examples(Runs())
+    outer = Examples(
+        lambda s: (
+            Example(s, Answer.FAILS, CRASHES)
+            if s[0] > 4096
+            else Example(s, Answer.PASSES)
+        )
+    )
+    around = [(1, 9), (4097, 9), (6, 1), (1, 2), (4097, 2)]
+    (found,) = minimise_outside(around, outer, inside, Grid(SPACE, 1 << 30))
+    assert (found.sizes, found.nearest) == ((4097, 2), (4096, 2))
+    assert found.missing_guard
+
+
+# The sweep over sizes, against programs that are a line of Python.
+
+
+ASSERTS_SHAPES = Signature(Kind.ASSERT, Stage.RUN, "index out of bounds")
+CRASHES_SHAPES = Signature(Kind.CRASH, Stage.RUN, "SIGABRT")
 DIFFERS = Signature(Kind.MISMATCH, Stage.COMPARE)
 
 Program = Callable[..., Signature | str | None]
@@ -37,7 +205,7 @@ def space(
     return Space(tuple(symbols), (), conditions, tensors)
 
 
-class Runs:
+class ShapesRuns:
     """Runs a program, and notes at which sizes."""
 
     def __init__(self, program: Program) -> None:
@@ -52,20 +220,20 @@ class Runs:
         return Example(sizes, Answer.FAILS if seen else Answer.PASSES, seen)
 
 
-def swept(
+def swept_shapes(
     where: Space,
     program: Program,
     *,
     seed: int = 0,
     count: int = 200,
     cap: int = 1 << 22,
-) -> tuple[list[SweepFailure], Runs]:
-    runs = Runs(program)
+) -> tuple[list[SweepFailure], ShapesRuns]:
+    runs = ShapesRuns(program)
     plan = Plan(where, cap, seed)
     return sweep(plan, Examples(runs), count=count, seed=seed), runs
 
 
-def when(fails: Callable[..., bool], how: Signature = ASSERTS) -> Program:
+def when(fails: Callable[..., bool], how: Signature = ASSERTS_SHAPES) -> Program:
     return lambda *sizes: how if fails(*sizes) else None
 
 
@@ -124,7 +292,7 @@ PLANTED = {
 @pytest.mark.parametrize("name", PLANTED)
 def test_sweep_finds_smallest_failing_and_nearest_passing_sizes(name: str) -> None:
     where, program, smallest, nearest = PLANTED[name]
-    (found,), runs = swept(where, program, seed=len(name))
+    (found,), runs = swept_shapes(where, program, seed=len(name))
     assert (found.sizes, found.nearest) == (smallest, nearest)
     assert found.first <= 100
     assert (found.runs, found.failed) == (3, 3)
@@ -155,7 +323,7 @@ GAPS = {
 @pytest.mark.parametrize("name", GAPS)
 def test_sweep_crosses_passing_gaps_between_failing_sizes(name: str, seed: int) -> None:
     where, program, smallest = GAPS[name]
-    (found,), runs = swept(where, program, seed=seed, count=40)
+    (found,), runs = swept_shapes(where, program, seed=seed, count=40)
     assert found.sizes == smallest
     assert len(runs.sizes) <= 40 + 80
 
@@ -163,51 +331,57 @@ def test_sweep_crosses_passing_gaps_between_failing_sizes(name: str, seed: int) 
 def test_sweep_distinguishes_failures_and_minimises_each() -> None:
     def program(a: int, b: int) -> Signature | None:
         if a > 100:
-            return CRASHES
-        return DIFFERS if b == 33 else (ASSERTS if a == b else None)
+            return CRASHES_SHAPES
+        return DIFFERS if b == 33 else (ASSERTS_SHAPES if a == b else None)
 
-    found, _ = swept(space(2), program)
+    found, _ = swept_shapes(space(2), program)
     smallest = {f.signature: f.sizes for f in found}
-    assert smallest == {CRASHES: (101, 2), DIFFERS: (2, 33), ASSERTS: (2, 2)}
+    assert smallest == {
+        CRASHES_SHAPES: (101, 2),
+        DIFFERS: (2, 33),
+        ASSERTS_SHAPES: (2, 2),
+    }
 
 
 def test_sizes_rejected_by_eager_are_neither_failure_nor_pass() -> None:
     def program(a: int) -> Signature | str | None:
         if a < 9:
             return "eager: IndexError"
-        return ASSERTS if a < 12 else None
+        return ASSERTS_SHAPES if a < 12 else None
 
-    (found,), _ = swept(space(1), program)
+    (found,), _ = swept_shapes(space(1), program)
     assert (found.sizes, found.nearest) == ((9,), (12,))
 
 
 def test_sweep_reports_no_passing_sizes_if_all_sizes_fail() -> None:
-    (found,), _ = swept(space(2), lambda a, b: ASSERTS, count=20)
+    (found,), _ = swept_shapes(space(2), lambda a, b: ASSERTS_SHAPES, count=20)
     assert (found.sizes, found.nearest) == ((2, 2), None)
 
 
 @pytest.mark.parametrize("count", [1, 2, 4])
 def test_passing_program_is_run_at_the_requested_number_of_sizes(count: int) -> None:
-    found, runs = swept(space(count), lambda *sizes: None, count=100)
+    found, runs = swept_shapes(space(count), lambda *sizes: None, count=100)
     assert found == []
     assert len(runs.sizes) == len(set(runs.sizes)) == 100
 
 
 def test_sweep_ends_when_all_sizes_have_run() -> None:
-    _, runs = swept(space(2, 2, 6), lambda *sizes: None)
+    _, runs = swept_shapes(space(2, 2, 6), lambda *sizes: None)
     assert sorted(runs.sizes) == [(a, b) for a in range(2, 7) for b in range(2, 7)]
 
 
 def test_sweep_stays_within_declared_sizes_and_memory() -> None:
     where = space(2, conditions=("s0 <= s1", "s1 % 3 == 0"), tensors=("s0*s1",))
-    _, runs = swept(where, lambda *sizes: None, cap=5000)
+    _, runs = swept_shapes(where, lambda *sizes: None, cap=5000)
     assert len(runs.sizes) > 50
     assert all(a <= b and b % 3 == 0 and a * b <= 5000 for a, b in runs.sizes)
 
 
 def test_seed_determines_the_sweep() -> None:
     program = when(lambda a, b: a > 700 and b % 5 == 1)
-    first, again, other = (swept(space(2), program, seed=s)[1].sizes for s in (4, 4, 5))
+    first, again, other = (
+        swept_shapes(space(2), program, seed=s)[1].sizes for s in (4, 4, 5)
+    )
     assert first == again != other
 
 
@@ -284,7 +458,7 @@ def test_shrunk_sizes_are_locally_minimal(
     drawn: tuple[Space, Callable[..., bool]], seed: int
 ) -> None:
     where, fails = drawn
-    found, runs = swept(where, when(fails), seed=seed, count=40)
+    found, runs = swept_shapes(where, when(fails), seed=seed, count=40)
     assert bool(found) == any(fails(*sizes) for sizes in runs.sizes)
     for each in found:
         assert fails(*each.sizes)
