@@ -47,9 +47,7 @@ class LoadError(ShrinkfxError):
 
     exit_code = 2
 
-    def __init__(
-        self, subject: str, reason: str, advice: str = ""
-    ) -> None:
+    def __init__(self, subject: str, reason: str, advice: str = "") -> None:
         self.subject = subject
         self.reason = reason
         self.advice = advice

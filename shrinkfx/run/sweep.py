@@ -10,7 +10,6 @@ import statistics
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -35,7 +34,12 @@ from shrinkfx.events import (
 from shrinkfx.failure.classify import NO_EXCEPTION_TEXT, classify_ending
 from shrinkfx.failure.signature import ANY, Kind, is_until_target
 from shrinkfx.failure.verdict import Observation
-from shrinkfx.journal.journal import Database, boot_id, why_not_again
+from shrinkfx.journal.journal import (
+    Database,
+    boot_id,
+    read_progress,
+    why_not_again,
+)
 from shrinkfx.options.options import (
     REQUIRED_VARIABLES,
     Options,
@@ -58,7 +62,6 @@ from shrinkfx.protocol.source import is_source_archive
 from shrinkfx.report.sweep import Point, SweepRow, draw, format_sweep_table, write_sweep
 from shrinkfx.run.context import INTERRUPTED, RunContext
 from shrinkfx.run.folder import (
-    JOURNAL,
     digest_inputs,
     open_run_folder,
     record_run_end,
@@ -93,6 +96,9 @@ a machine with other load.
 
 _TIMEOUT_S = 60.0
 
+_SETTINGS = "sweep"
+"""Name of the journal's fact with the settings that all examples share."""
+
 _TRIES = 8
 """Attempts at sizes if a run ends while compiling, or ``_is_speechless``."""
 
@@ -126,7 +132,7 @@ class SweepSettings(Message):
     ranges: str
 
 
-def settings_of(context: RunContext, journal: SweepJournal) -> SweepSettings:
+def settings_of(context: RunContext) -> SweepSettings:
     """Return the settings of a sweep: from the options, or recorded ones if it resumes.
 
     Raises:
@@ -150,9 +156,9 @@ def settings_of(context: RunContext, journal: SweepJournal) -> SweepSettings:
         ),
         ranges=wanted.ranges,
     )
-    recorded = journal.settings()
-    if not recorded:
-        journal.begin(settings.to_json())
+    recorded = context.journal.fact(_SETTINGS)
+    if recorded is None:
+        context.journal.note(_SETTINGS, settings.to_json())
         return settings
     before = SweepSettings.from_json(recorded)
     for name in ("torch", "backend"):  # other settings come from the same journal
@@ -481,15 +487,13 @@ def run_sweep(options: Options, out: Path, listener: Listener) -> Swept:
     with (
         open_run_folder(options, out, listener) as context,
         context.server(worker, QUIET_THREADS) as context.worker,
-        closing(SweepJournal(out / JOURNAL)) as journal,
-        closing(SweepJournal(out / JOURNAL, "outside")) as outside_journal,
     ):
         listener(PhaseEntered(Phase.SWEEP))
-        context.budget.checks = journal.count()
-        space, settings = _space(context), settings_of(context, journal)
+        context.budget.checks = read_progress(context.journal.db).examples
+        space, settings = _space(context), settings_of(context)
         listener(SizesFound(tuple(map(asdict, space.symbols)), settings.to_json()))
         runner = ExampleRunner(context, space, settings)
-        searched = _search(runner, journal, outside_journal)
+        searched = _search(runner)
         context.budget.max_seconds = None  # the findings are written in any case
         swept = conclude_sweep(runner, searched)
         if swept.findings and not (swept.goes_on or searched.stopped):
@@ -555,17 +559,17 @@ def _make_teller(context: RunContext, space: Space) -> Callable[[Example], None]
     return tell
 
 
-def _search(
-    runner: ExampleRunner, journal: SweepJournal, outside_journal: SweepJournal
-) -> SweepSearch:
+def _search(runner: ExampleRunner) -> SweepSearch:
     # Imported here, because Hypothesis reads the current folder when it is imported.
     # If the folder was removed, that would fail before shrinkfx can report it.
     from shrinkfx.sweep.hunt import Plan, sweep
 
     context, space, settings = runner.context, runner.space, runner.settings
     count, seed = settings.examples, settings.seed
+    db = context.journal.db
+    inside, outside_journal = SweepJournal(db), SweepJournal(db, "outside")
     searched = SweepSearch(
-        Examples(runner.inside, journal, _make_teller(context, space)),
+        Examples(runner.inside, inside, _make_teller(context, space)),
         Examples(runner.outside, outside_journal, _make_teller(context, space)),
     )
     plan = Plan(space, settings.max_elements, seed)
@@ -573,8 +577,8 @@ def _search(
         searched.found += sweep(plan, searched.inside, count=count, seed=seed)
         if settings.ranges == "beyond":
             at = [s for s in outside(space) if space.elements(s) <= plan.max_elements]
-            inside = searched.inside, plan.grid
-            searched.found += minimise_outside(at, searched.outside, *inside)
+            known = searched.inside, plan.grid
+            searched.found += minimise_outside(at, searched.outside, *known)
     except BudgetExhausted as reason:
         searched.stopped, context.out_of_budget = str(reason), True
     except KeyboardInterrupt:
@@ -592,22 +596,10 @@ class SweepJournal:
         part: the part of the sweep, because several parts may run the same sizes.
     """
 
-    def __init__(self, path: Path | str, part: str = "inside") -> None:
-        self._db = Database(path)
+    def __init__(self, db: Database, part: str = "inside") -> None:
+        self._db = db
         self._part = part
         self._boot = boot_id()
-
-    def begin(self, settings: Mapping[str, Any]) -> None:
-        """Store the settings that all examples share."""
-        row = ("sweep", json.dumps(settings))
-        self._db.write("INSERT INTO facts VALUES (?, ?)", row)
-
-    def settings(self) -> dict[str, Any]:
-        """Return the settings that all examples share; empty if there was no sweep."""
-        rows = self._db.read("SELECT value FROM facts WHERE name='sweep'")
-        with self._db.checked_decoding():
-            settings: dict[str, Any] = json.loads(rows[0][0]) if rows else {}
-        return settings
 
     def recall(self, sizes: Sizes, attempt: int) -> Example | None:
         """Return a recorded example, or None if its sizes have to be run.
@@ -625,11 +617,6 @@ class SweepJournal:
         why = why_not_again([boot for _, boot in rows], self._boot)
         return Example(sizes, Answer.UNRESOLVED, reason=why) if why else None
 
-    def count(self) -> int:
-        """Count the examples of all parts that have an answer."""
-        count = "SELECT count(*) FROM examples WHERE example IS NOT NULL"
-        return int(self._db.read(count)[0][0])
-
     def record_start(self, sizes: Sizes, attempt: int) -> int:
         """Record that sizes are about to be run, and return the row number."""
         row = (time.time(), self._boot, self._part, json.dumps(sizes), attempt)
@@ -646,6 +633,3 @@ class SweepJournal:
     def delete_start(self, number: int) -> None:
         """Delete an example that was not run after all."""
         self._db.write("DELETE FROM examples WHERE number=?", (number,))
-
-    def close(self) -> None:
-        self._db.close()

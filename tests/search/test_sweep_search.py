@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from shrinkfx.errors import BudgetExhausted, NotReproducible, StorageError
 from shrinkfx.failure.signature import MEMORY_FAULT, Kind, Signature, Stage
 from shrinkfx.failure.verdict import Observation
+from shrinkfx.journal.journal import Database, read_progress
 from shrinkfx.program.sizes import Sizes, Space, Symbol
 from shrinkfx.run.sweep import SweepJournal
 from shrinkfx.sweep.boundary import Grid
@@ -86,8 +87,9 @@ class Runs:
 
 
 def swept(journal: Path, runs: Runs) -> list[SweepFailure]:
-    with closing(SweepJournal(journal)) as record:
-        return sweep(Plan(SPACE, 1 << 30, 3), Examples(runs, record), count=100, seed=3)
+    with closing(Database(journal)) as db:
+        examples = Examples(runs, SweepJournal(db))
+        return sweep(Plan(SPACE, 1 << 30, 3), examples, count=100, seed=3)
 
 
 @pytest.mark.parametrize("left", [0, 1, 40, 120, 160])
@@ -135,7 +137,8 @@ def test_run_ended_by_an_external_cause_counts_as_no_attempt(
     def run(sizes: Sizes) -> Example:
         raise end
 
-    with closing(SweepJournal(tmp_path / "journal.sqlite")) as record:
+    with closing(Database(tmp_path / "journal.sqlite")) as db:
+        record = SweepJournal(db)
         for _ in range(3):
             with pytest.raises(type(end)):
                 Examples(run, record).ask((3, 4))
@@ -145,16 +148,15 @@ def test_run_ended_by_an_external_cause_counts_as_no_attempt(
 def test_sweep_journal_keeps_parts_and_attempts_apart(tmp_path: Path) -> None:
     path = tmp_path / "journal.sqlite"
     example = Example((3, 4), Answer.FAILS, ASSERTS, "", 1.5, 0.5, 2)
-    with closing(SweepJournal(path)) as journal:
-        journal.begin({"seed": 7})
+    with closing(Database(path)) as db:
+        journal = SweepJournal(db)
         journal.record_example(journal.record_start((3, 4), 1), example)
-    with closing(SweepJournal(path)) as journal:
-        assert journal.settings() == {"seed": 7}
-        assert journal.count() == 1
+    with closing(Database(path)) as db:
+        journal = SweepJournal(db)
+        assert read_progress(db).examples == 1
         assert journal.recall((3, 4), 1) == example
         assert journal.recall((3, 4), 0) is None
-    with closing(SweepJournal(path, "outside")) as journal:
-        assert journal.recall((3, 4), 1) is None
+        assert SweepJournal(db, "outside").recall((3, 4), 1) is None
 
 
 def test_failures_are_collected_from_an_interrupted_sweep() -> None:
