@@ -284,6 +284,7 @@ UNTYPED = {
     "intake.capture.records": "JSON of records, which older captures lack fields of",
     "intake.dump": "settings by their names, each of a type of its own",
     "journal.journal": "rows and facts hold JSON",
+    "program.record": "field types of a record by name",
     "run.folder": "Reduction.summary: what summary.json holds",
     "system.atomic_files": "writes any JSON file",
     "report.issue.text": "the values of a template, by the names in it",
