@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from shrinkfx.check.limits import AdaptiveTimeLimit
+from shrinkfx.errors import BudgetExhausted
 from shrinkfx.failure.classify import classify_ending
 from shrinkfx.failure.readers.threads import has_full_exception_text, may_vary_by_thread
 from shrinkfx.failure.signature import MEMORY_FAULT, Kind, Signature, Stage
@@ -198,6 +199,14 @@ class CheckClient:
         request = self.input_program and CheckCandidate(self.input_program.to_json())
         ending = self.ask(request or CheckOriginal(), fresh=fresh)
         return classify_ending(ending), ending
+
+    def run_within(self, seconds: float) -> Observation | None:
+        """Run the input program; None if the run did not end in so many seconds."""
+        try:
+            seen, ending = self.with_clock_limit(seconds).run_input_program()
+        except BudgetExhausted:
+            return None
+        return None if ending.how == "late" and math.isfinite(seconds) else seen
 
     def with_stock_build(self) -> CheckClient:
         """Return a client that builds as AOTInductor does, with the baseline's limits.

@@ -18,17 +18,15 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from shrinkfx.check.baseline.missing_state import (
-    add_missing_state_advice,
-    require_failure,
-)
+from shrinkfx.check.baseline.attempt import BaselineRequest, Packages
 from shrinkfx.check.baseline.on_interpreter import probe_baseline
-from shrinkfx.check.baseline.recompile import seeds_to_try
-from shrinkfx.check.baseline.runs import Packages
-from shrinkfx.check.baseline.stock import Baseline, find_baseline
-from shrinkfx.check.baseline.whole_candidate import (
+from shrinkfx.check.baseline.stock import (
+    Baseline,
     WholeCandidate,
+    add_missing_state_advice,
+    find_baseline,
     find_whole_candidate_baseline,
+    require_failure,
 )
 from shrinkfx.check.baseline.with_caching import (
     baseline_with_either,
@@ -469,19 +467,29 @@ def _reproduce(original: InputProgram) -> InputFailure:
     if not settings:
         _require_failure(original)
         return InputFailure(_run_unchanged(original), Guarding())
-    request = original.client, options.until, options.match
+    client, request = original.client, _request(original)
     if original.in_one is not None:
-        bounds = options.baseline_runs, context.note, context.budget
-        guarded = find_guarded_baseline(original.in_one, *request, *bounds, settings)
+        guarded = find_guarded_baseline(original.in_one, client, request, settings)
         if guarded is not None:
             return InputFailure(*guarded)
         original = replace(original, in_one=None)
     with scratch.make_scratch_folder("package") as folder:
         packages = Packages(folder, on_gpu=settings is ON_GPU)
-        note_budget = context.note, context.budget
-        guarding = find_guarding(*request, *note_budget, settings, packages)
+        guarding = find_guarding(client, request, settings, packages)
         original = original.with_options(guarding.apply_to(original.client.options))
         return InputFailure(_run_unchanged(original, packages), guarding)
+
+
+def _request(original: InputProgram) -> BaselineRequest:
+    context, options = original.context, original.context.options
+    return BaselineRequest(
+        options.until,
+        options.match,
+        context.note,
+        options.baseline_runs,
+        MAX_CALLS if original.described.description.keeps_state else 1,
+        context.budget,
+    )
 
 
 def _require_failure(original: InputProgram) -> None:
@@ -519,20 +527,11 @@ def _run_unchanged(
     """
     context, client, command = original.context, original.client, original.command
     options = context.options
-    max_calls = MAX_CALLS if original.described.description.keeps_state else 1
     if command is None and context.interprets:
         context.note(_INTERPRETED.format(options.arch))
         probes = [Probe(options.probe)] if options.probe else list(Probe)
-        return probe_baseline(
-            client,
-            options.until,
-            options.match,
-            probes,
-            context.note,
-            ask_all=options.all_probes,
-            max_calls=max_calls,
-            budget=context.budget,
-        )
+        request = _request(original)
+        return probe_baseline(client, request, probes, ask_all=options.all_probes)
     if command is None:
         return _run_compiled(original, packages)
     context.note(f"baseline: running --check on the input program {RUNS} times")
@@ -550,20 +549,15 @@ def _run_compiled(original: InputProgram, packages: Packages | None) -> Baseline
     On a GPU, that uses the allocator that shows the failure.
     """
     context, options = original.context, original.context.options
-    max_calls = MAX_CALLS if original.described.description.keeps_state else 1
-    request = options.until, options.match, options.baseline_runs, context.note
-    has_failed = options.in_script is not None
-    seeds = seeds_to_try(options.environment, has_failed=has_failed)
+    request = _request(original)
 
     def see(client: CheckClient, packages: Packages | None = None) -> Baseline:
         if original.in_one is not None:
-            baseline = find_whole_candidate_baseline(
-                original.in_one, client, *request, context.budget
-            )
+            whole = original.in_one
+            baseline = find_whole_candidate_baseline(whole, client, request)
             if baseline is not None:
                 return baseline
-        extra = max_calls, original.build, context.budget, packages
-        return find_baseline(client, *request, *extra, seeds)
+        return find_baseline(client, request, original.build, packages)
 
     chosen = is_allocator_chosen(options.environment, os.environ)
     between_zones = original.client.options.guard_pages in (Guard.AFTER, Guard.BEFORE)

@@ -12,6 +12,7 @@ from dataclasses import replace
 import pytest
 from support.doubles import FakeServer
 
+from shrinkfx.check.baseline.attempt import BaselineRequest
 from shrinkfx.check.baseline.stock import Baseline, find_baseline
 from shrinkfx.check.oracle import (
     ENOUGH,
@@ -64,7 +65,8 @@ def found(
     server: FakeServer, until: str | None = None, match: str = "", max_runs: int = 100
 ) -> tuple[Baseline, list[str]]:
     notes: list[str] = []
-    return find_baseline(compiler(server), until, match, max_runs, notes.append), notes
+    request = BaselineRequest(until, match, notes.append, max_runs)
+    return find_baseline(compiler(server), request), notes
 
 
 def test_steady_compile_error_takes_two_forks() -> None:
@@ -128,7 +130,8 @@ def test_single_run_uses_a_fresh_interpreter(until: str | None, max_runs: int) -
 def test_stateful_program_is_called_until_it_fails() -> None:
     server = FakeServer(*[PASSES] * 3, DIFFERS)
     notes: list[str] = []
-    base = find_baseline(compiler(server), None, "", 100, notes.append, 10)
+    request = BaselineRequest(None, "", notes.append, 100, 10)
+    base = find_baseline(compiler(server), request)
     assert base.target.kind is Kind.MISMATCH
     assert (base.calls, base.rate) == (3, 1.0)
     calls = [request.options.calls for request in server.asked]
@@ -141,7 +144,7 @@ def test_calls_per_run_are_increased_despite_slow_runs() -> None:
     slow, failing = (replace(ending, seconds=4.0) for ending in (PASSES, DIFFERS))
     first = replace(PASSES, seconds=6.0)
     server = FakeServer(first, *[slow] * 6, failing)
-    base = find_baseline(compiler(server), None, "", None, lambda _: None, 10)
+    base = find_baseline(compiler(server), BaselineRequest(max_calls=10))
     assert base.calls == 7
 
 
@@ -154,7 +157,7 @@ def test_stateless_program_is_called_once_per_run() -> None:
 
 def test_failure_in_the_first_call_needs_one_call() -> None:
     base = find_baseline(
-        compiler(FakeServer(DIFFERS)), None, "", 100, lambda _: None, 10
+        compiler(FakeServer(DIFFERS)), BaselineRequest(max_runs=100, max_calls=10)
     )
     assert base.calls == 1
 
@@ -238,8 +241,9 @@ def test_runs_and_reported_runs_never_exceed_max_runs(
     max_runs: int, max_calls: int
 ) -> None:
     server = PassingServer()
+    request = BaselineRequest(max_runs=max_runs, max_calls=max_calls)
     with pytest.raises(NotReproducible) as raised:
-        find_baseline(compiler(server), None, "", max_runs, lambda _: None, max_calls)
+        find_baseline(compiler(server), request)
     assert raised.value.runs == server.runs == max_runs
 
 
@@ -294,7 +298,7 @@ def test_passing_program_is_compiled_a_second_time() -> None:
 
 def test_inputs_are_checked_with_the_package_that_failed() -> None:
     server = FakeServer(PASSES, CRASHES)
-    find_baseline(compiler(server), None, "", 100, lambda _: None, build=Build.FAST)
+    find_baseline(compiler(server), BaselineRequest(max_runs=100), Build.FAST)
     *_, last_run, asked = (request.options for request in server.asked)
     assert asked.sanity
     assert asked.package == last_run.package
@@ -304,7 +308,7 @@ def test_inputs_are_checked_with_the_package_that_failed() -> None:
 def test_nan_asserts_are_enabled_in_a_separate_build() -> None:
     server = FakeServer(IS_NAN)
     client = compiler(server).with_options(inductor={"max_autotune": True})
-    base = find_baseline(client, None, "", 100, lambda _: None, build=Build.FAST)
+    base = find_baseline(client, BaselineRequest(max_runs=100), Build.FAST)
     assert base.target.kind is Kind.NAN
     asked = server.asked[-1].options
     assert asked.sanity
@@ -409,7 +413,7 @@ def test_third_inconclusive_run_ends_the_baseline(silent: Ending) -> None:
     server = FakeServer(silent)
     notes: list[str] = []
     with pytest.raises(NotReproducible):
-        find_baseline(compiler(server), "crash", "", 100, notes.append)
+        find_baseline(compiler(server), BaselineRequest("crash", "", notes.append, 100))
     assert len(server.asked) == 3
     assert any("3 runs were inconclusive" in note for note in notes)
 
@@ -586,7 +590,8 @@ def test_flaky_candidate_with_a_compile_error_is_checked_once() -> None:
 def of_large_weights(server: FakeServer, max_runs: int = 100) -> tuple[Baseline, str]:
     notes: list[str] = []
     beside = compiler(server).with_options(weights=Weights.BESIDE)
-    return find_baseline(beside, None, "", max_runs, notes.append), "\n".join(notes)
+    request = BaselineRequest(None, "", notes.append, max_runs)
+    return find_baseline(beside, request), "\n".join(notes)
 
 
 def places(server: FakeServer) -> list[str]:
@@ -624,3 +629,17 @@ def test_weights_are_embedded_once_even_with_max_runs_1() -> None:
     with pytest.raises(NotReproducible):
         of_large_weights(server, max_runs=1)
     assert places(server) == ["beside", "inside"]
+
+
+@pytest.mark.parametrize(
+    ("max_runs", "compiled"), [(1, "once"), (2, "2 times"), (12, "2 times")]
+)
+def test_error_counts_compilations_and_names_the_hash_seed(
+    max_runs: int, compiled: str
+) -> None:
+    server = PassingServer()
+    with pytest.raises(NotReproducible) as raised:
+        found(server, max_runs=max_runs)
+    assert f"the program was compiled {compiled} here" in str(raised.value)
+    assert "--env PYTHONHASHSEED=N" in str(raised.value)
+    assert raised.value.runs == server.runs == max_runs

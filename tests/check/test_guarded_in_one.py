@@ -10,8 +10,8 @@ from test_baseline import CRASHES, PASSES, compiler
 from test_guarding import EAGER_FAULTS, FAULT, WRONG
 from test_in_one import TRACES, WHOLE, Worker
 
-from shrinkfx.check.baseline.stock import Baseline
-from shrinkfx.check.baseline.whole_candidate import WholeCandidate
+from shrinkfx.check.baseline.attempt import BaselineRequest
+from shrinkfx.check.baseline.stock import Baseline, WholeCandidate
 from shrinkfx.check.baseline.with_guard_pages import Guarding, find_guarded_baseline
 from shrinkfx.check.oracle import ENOUGH
 from shrinkfx.failure.signature import MEMORY_FAULT, Kind
@@ -44,8 +44,8 @@ def seen(
     program: Program, until: str = "ima"
 ) -> tuple[tuple[Baseline, Guarding] | None, WholeCandidate]:
     in_one = WholeCandidate(WHOLE)
-    asked = in_one, compiler(program), until, "", 100, lambda _: None
-    return find_guarded_baseline(*asked), in_one
+    request = BaselineRequest(until, max_runs=100)
+    return find_guarded_baseline(in_one, compiler(program), request), in_one
 
 
 def test_out_of_bounds_access_is_found_with_one_package() -> None:

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from support.doubles import Arguments, FakeServer, Minutes, TimedServer
 
-from shrinkfx.check.baseline.runs import Packages
+from shrinkfx.check.baseline.attempt import BaselineRequest, Packages
 from shrinkfx.check.baseline.with_guard_pages import (
     ON_GPU,
     Guarding,
@@ -39,7 +39,8 @@ EAGER_FAULTS = Ending("signal", signal.SIGSEGV, "eager")
 def found(server: FakeServer, until: str = "ima") -> tuple[Guarding, list[str]]:
     notes: list[str] = []
     compiler = CheckClient(server, Limits(10.0, 1 << 30))
-    return find_guarding(compiler, until, "", notes.append), notes
+    request = BaselineRequest(until, "", notes.append)
+    return find_guarding(compiler, request), notes
 
 
 def under(side: str, *, reused: bool) -> Callable[[Arguments], Ending]:
@@ -130,7 +131,7 @@ def test_note_names_the_red_zones_used_on_a_gpu() -> None:
 
     notes: list[str] = []
     client = CheckClient(FakeServer(answer), Limits(10.0, 1 << 30))
-    guarding = find_guarding(client, "ima", "", notes.append, settings=ON_GPU)
+    guarding = find_guarding(client, BaselineRequest("ima", "", notes.append), ON_GPU)
     assert guarding.name == "after each tensor, buffers not reused"
     kinds = [note for note in notes if "tensors lie between" in note]
     zones = "tensors lie between zones only: this driver cannot map pages"
@@ -146,8 +147,7 @@ def test_guarded_gpu_runs_have_a_separate_package() -> None:
     server = FakeServer(lambda asked: FAULT if "guard_pages" in asked else WRONG)
     client = CheckClient(server, Limits(10.0, 1 << 30))
     packages = Packages("/folder", on_gpu=True)
-    asked = client, "ima", "", lambda _: None
-    find_guarding(*asked, settings=ON_GPU, packages=packages)
+    find_guarding(client, BaselineRequest("ima"), ON_GPU, packages)
     *without, guarded = [each.options.package for each in server.asked]
     assert len(set(without)) == 1
     assert guarded not in without
@@ -177,7 +177,9 @@ def test_compute_sanitizer_is_used_in_every_check_if_supported(
     server = FakeServer(lambda asked: seen if asked.get("guard_pages") else PASSES)
     notes: list[str] = []
     client = CheckClient(server, Limits(10.0, 1 << 30))
-    guarding = find_guarding(client, "ima", "", notes.append, settings=under_tool(tool))
+    guarding = find_guarding(
+        client, BaselineRequest("ima", "", notes.append), under_tool(tool)
+    )
     assert guarding.pages is (tool if seen is REPORTED else Guard.OFF)
     assert any(shows in note for note in notes)
     assert guarding.apply_to(CheckOptions()).guard_pages is guarding.pages
@@ -212,7 +214,7 @@ def timed(
     server = TimedServer(WRONG, compile_s=40.0, run_s=2.0, minutes=minutes)
     server.guarded_s = guarded_s
     compiler = CheckClient(server, Limits(600.0, 1 << 30))
-    found = find_guarding(compiler, until, "", note, minutes)
+    found = find_guarding(compiler, BaselineRequest(until, "", note, budget=minutes))
     return found, server
 
 
@@ -276,7 +278,7 @@ def test_unguarded_run_that_exceeds_its_time_share_is_not_counted() -> None:
     server = TimedServer(WRONG, compile_s=40.0, run_s=350.0, minutes=minutes)
     server.guarded_s = 2.0
     compiler = CheckClient(server, Limits(600.0, 1 << 30))
-    guarding = find_guarding(compiler, "nan", "", lambda _: None, minutes)
+    guarding = find_guarding(compiler, BaselineRequest("nan", budget=minutes))
     assert guarding.without_guards == "nan in compare: wrong (1 of 1 runs)"
     assert (guarding.name, guarding.steady) == ("after each tensor", False)
 

@@ -11,8 +11,9 @@ import pytest
 from support.doubles import DESCRIPTION, Arguments, FakeServer, context_with
 from test_baseline import CRASH, CRASHES, DIFFERS, MISMATCH, PASSES, RAISES, compiler
 
-from shrinkfx.check.baseline.stock import Baseline
-from shrinkfx.check.baseline.whole_candidate import (
+from shrinkfx.check.baseline.attempt import BaselineRequest
+from shrinkfx.check.baseline.stock import (
+    Baseline,
     WholeCandidate,
     find_whole_candidate_baseline,
 )
@@ -34,8 +35,9 @@ def seen_in_one(
     *told: Ending, until: str | None = None
 ) -> tuple[Baseline | None, WholeCandidate, FakeServer]:
     server, in_one = FakeServer(*told), WholeCandidate(WHOLE)
-    asked = in_one, compiler(server), until, "", 100, lambda _: None
-    return find_whole_candidate_baseline(*asked), in_one, server
+    request = BaselineRequest(until, max_runs=100)
+    found = find_whole_candidate_baseline(in_one, compiler(server), request)
+    return found, in_one, server
 
 
 def test_mismatch_is_compiled_once_and_rerun() -> None:

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 from support.doubles import Minutes
 
+from shrinkfx.check.baseline.attempt import BaselineRequest
 from shrinkfx.check.baseline.on_interpreter import probe_baseline
 from shrinkfx.check.baseline.stock import Baseline
 from shrinkfx.check.oracle import CheckClient, Limits, RequestHandler
@@ -63,10 +64,11 @@ def run(
     minutes: Minutes | None = None,
 ) -> Baseline:
     compiler = CheckClient(server, Limits(600.0, 1 << 30))
-    asked = compiler, until, match, list(Probe), said.append
-    return probe_baseline(
-        *asked, ask_all=ask_all, max_calls=max_calls, budget=minutes or Minutes()
+    budget = minutes or Minutes()
+    request = BaselineRequest(
+        until, match, said.append, max_calls=max_calls, budget=budget
     )
+    return probe_baseline(compiler, request, list(Probe), ask_all=ask_all)
 
 
 said: list[str] = []

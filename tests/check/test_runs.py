@@ -8,6 +8,7 @@ import signal
 import pytest
 from support.doubles import Minutes, TimedServer
 
+from shrinkfx.check.baseline.attempt import BaselineRequest
 from shrinkfx.check.baseline.stock import Baseline, find_baseline
 from shrinkfx.check.oracle import ENOUGH, CheckClient, Limits
 from shrinkfx.errors import BudgetExhausted, NotReproducible
@@ -27,7 +28,8 @@ def seen(
 ) -> Baseline:
     note = (notes if notes is not None else []).append
     asked = CheckClient(server, Limits(600.0, 1 << 30))
-    return find_baseline(asked, None, "", max_runs, note, budget=server.minutes)
+    request = BaselineRequest(None, "", note, max_runs, budget=server.minutes)
+    return find_baseline(asked, request)
 
 
 def healthy(server: TimedServer, max_runs: int | None = None) -> NotReproducible:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from support.doubles import Minutes
 
+from shrinkfx.check.baseline.attempt import BaselineRequest
 from shrinkfx.check.baseline.on_interpreter import probe_baseline
 from shrinkfx.check.oracle import CheckClient, Limits
 from shrinkfx.errors import NotReproducible
@@ -38,15 +39,8 @@ class FailsAtCall:
 
 def run(server: FailsAtCall, max_calls: int) -> int:
     client = CheckClient(server, Limits(600.0, 1 << 30))
-    return probe_baseline(
-        client,
-        "ima",
-        "",
-        list(Probe),
-        lambda _: None,
-        max_calls=max_calls,
-        budget=Minutes(),
-    ).calls
+    request = BaselineRequest("ima", max_calls=max_calls, budget=Minutes())
+    return probe_baseline(client, request, list(Probe)).calls
 
 
 @pytest.mark.parametrize("call", [2, 3, 7, 10])

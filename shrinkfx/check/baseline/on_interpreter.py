@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
+from shrinkfx.check.baseline.attempt import BaselineRequest
 from shrinkfx.check.baseline.stock import Baseline
-from shrinkfx.check.limits import UNLIMITED, Allowance
 from shrinkfx.check.oracle import CheckClient
 from shrinkfx.errors import (
     REPORT_BUG,
@@ -17,7 +17,7 @@ from shrinkfx.errors import (
     MessageText,
     NotReproducible,
 )
-from shrinkfx.failure.signature import ANY, Kind, Stage, is_until_target
+from shrinkfx.failure.signature import ANY, Kind, Stage
 from shrinkfx.failure.verdict import Observation
 from shrinkfx.program.display_text import cut_text
 from shrinkfx.protocol.answers import Checked, Ending, Raised
@@ -26,39 +26,34 @@ from shrinkfx.protocol.choices import Probe
 
 def probe_baseline(
     client: CheckClient,
-    until: str | None,
-    match: str,
+    request: BaselineRequest,
     probes: Sequence[Probe],
-    note: Callable[[str], None],
     *,
     ask_all: bool = False,
-    max_calls: int = 1,
-    budget: Allowance = UNLIMITED,
 ) -> Baseline:
     """Run the probes until one shows the failure, then repeat that one twice.
 
     The interpreter is deterministic: it runs one program after another, in memory that
     no other process shares. A fresh process is used only if the fork may be the cause,
-    because the probe died without a message.
+    because the probe died without a message. A probe takes at most half of the time, so
+    that time is left for the next probe, or to verify this one's failure.
 
     Args:
+        request: if one call passes, one run calls the program several times.
         probes: the probes to run; the most informative ones for the kind come first.
         ask_all: run the other probes too, to report what they find.
-        max_calls: the highest number of calls in one run, if one call passes.
-        budget: a probe takes at most half of the time, so that time is left for the
-            next probe, or to verify this one's failure.
 
     Raises:
         NotReproducible: no probe shows the failure, or it does not show again.
         BudgetExhausted: the time ended before a probe showed the failure.
     """
-    wanted = until or ANY
+    note, budget = request.note, request.budget
     shown: dict[Probe, Observation] = {}
     warnings: dict[Probe, str] = {}
     described: list[str] = []
     silent: set[Probe] = set()
     showing: Probe | None = None
-    probes = _sort_probes(probes, wanted)
+    probes = _sort_probes(probes, request.wanted)
     for probe in probes:
         if showing and not (ask_all and budget.has(shown[showing].seconds)):
             break
@@ -76,30 +71,27 @@ def probe_baseline(
             warnings[probe] = f"not checked: {'; '.join(unseen)}"
             note(warnings[probe])
             described[-1] += f"; {warnings[probe]}"
-        if not showing and _shows(probe, seen, wanted, match):
+        if not showing and _shows(probe, seen, request):
             showing = probe
             budget.keep(seen.seconds)
-    calls, real = 1, client.with_options(probe=Probe.REAL)
+    calls = 1
     alone = shown.get(Probe.REAL)
-    if showing is None and alone and alone.passed:
-
-        def shows(seen: Observation) -> bool:
-            return _shows(Probe.REAL, seen, wanted, match)
-
-        if often := calls_needed(real, max_calls, shows, note, budget):
-            showing = Probe.REAL
-            calls, shown[Probe.REAL] = often
+    passes = showing is None and alone is not None and alone.passed
+    real = client.with_options(probe=Probe.REAL)
+    if passes and (often := _find_calls(real, request)):
+        showing = Probe.REAL
+        calls, shown[Probe.REAL] = often
     if showing is not None:
         probe_client = client.with_options(probe=showing, calls=calls)
-        first = shown[showing]
         ways = (showing in silent, False)
-        base = _repeat_probe(probe_client, first, match, note, budget, ways)
+        base = _repeat_probe(probe_client, shown[showing], request, ways)
         known = filter(None, [base.warning, warnings.get(showing, "")])
         return replace(base, calls=calls, warning="; ".join(known))
     if any(seen.unresolved == _CUT_SHORT for seen in shown.values()):
         lines = "\n".join(f"  {text}" for text in described)
         raise BudgetExhausted(f"the time limit is too short for the probes:\n{lines}")
-    raise NotReproducible(wanted, len(shown), described, _advice(shown, bool(warnings)))
+    advice = _advice(shown, bool(warnings))
+    raise NotReproducible(request.wanted, len(shown), described, advice)
 
 
 def _sort_probes(probes: Sequence[Probe], wanted: str) -> list[Probe]:
@@ -128,12 +120,9 @@ _NOTED = 100
 _CUT_SHORT = "this probe takes more than half of the remaining time"
 
 
-def _shows(probe: Probe, seen: Observation, wanted: str, match: str) -> bool:
+def _shows(probe: Probe, seen: Observation, request: BaselineRequest) -> bool:
     """Tell whether a probe has shown the requested failure."""
-    signature = seen.signature
-    if not signature or _is_probe_failure(probe, seen):
-        return False
-    return is_until_target(wanted, signature) and signature.matches_text(match)
+    return request.is_shown_by(seen) and not _is_probe_failure(probe, seen)
 
 
 def _list_unchecked(ending: Ending) -> tuple[str, ...]:
@@ -149,9 +138,7 @@ def _list_unchecked(ending: Ending) -> tuple[str, ...]:
 def _repeat_probe(
     client: CheckClient,
     first: Observation,
-    match: str,
-    note: Callable[[str], None],
-    budget: Allowance,
+    request: BaselineRequest,
     ways: Sequence[bool],
 ) -> Baseline:
     """Repeat the probe that showed the failure.
@@ -160,10 +147,10 @@ def _repeat_probe(
         ways: for each repetition, whether it is in a fresh process.
     """
     assert first.signature is not None
-    target = first.signature.with_match(match)
+    target, note = first.signature.with_match(request.match), request.note
     seen = [first]
     for fresh in ways:
-        if first.seconds <= budget.share():
+        if first.seconds <= request.budget.share():
             with contextlib.suppress(BudgetExhausted):
                 seen.append(client.run_input_program(fresh=fresh)[0])
     failed = sum(target.admits(s.signature) for s in seen)
@@ -251,12 +238,8 @@ def _advice(shown: dict[Probe, Observation], is_unseen: bool) -> MessageText:
     )
 
 
-def calls_needed(
-    client: CheckClient,
-    max_calls: int,
-    shows: Callable[[Observation], bool],
-    note: Callable[[str], None],
-    budget: Allowance = UNLIMITED,
+def _find_calls(
+    client: CheckClient, request: BaselineRequest
 ) -> tuple[int, Observation] | None:
     """Find the fewest calls in one run whose last call fails.
 
@@ -266,19 +249,22 @@ def calls_needed(
     Returns:
         The number of calls and its observation; None if all calls pass.
     """
-    if max_calls < 2:
+    if request.max_calls < 2:
         return None
-    note(f"the program changes its buffers: calling it {max_calls} times in one run")
-    often, _ = client.with_options(calls=max_calls).run_input_program()
-    if not shows(often):
+    request.note(
+        f"the program changes its buffers: calling it {request.max_calls} times in one "
+        "run"
+    )
+    often, _ = client.with_options(calls=request.max_calls).run_input_program()
+    if not _shows(Probe.REAL, often, request):
         return None
-    passes, fails = 1, (max_calls, often)
-    while fails[0] - passes > 1 and budget.has(often.seconds):
+    passes, fails = 1, (request.max_calls, often)
+    while fails[0] - passes > 1 and request.budget.has(often.seconds):
         calls = (passes + fails[0]) // 2
         seen, _ = client.with_options(calls=calls).run_input_program()
-        if shows(seen):
+        if _shows(Probe.REAL, seen, request):
             fails = calls, seen
         else:
             passes = calls
-    note(f"the failure shows in call {fails[0]} of a run")
+    request.note(f"the failure shows in call {fails[0]} of a run")
     return fails

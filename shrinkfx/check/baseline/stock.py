@@ -3,35 +3,33 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
-from shrinkfx.check.baseline.recompile import (
-    advise_other_hash_seed,
-    leaves_out_weights,
-    recompile_program,
-)
-from shrinkfx.check.baseline.runs import (
-    MAX_SILENT_RUNS,
-    Bounds,
+from shrinkfx.check.baseline.attempt import (
+    Attempt,
+    BaselineRequest,
     Packages,
-    Runs,
     is_self_explanatory,
 )
-from shrinkfx.check.limits import UNLIMITED, Allowance
-from shrinkfx.check.oracle import (
-    ENOUGH,
-    RUNS_PER_CHILD,
-    CheckClient,
-    runs_to_be_sure,
+from shrinkfx.check.oracle import ENOUGH, CheckClient, runs_to_be_sure
+from shrinkfx.errors import (
+    BudgetExhausted,
+    Flag,
+    MessageText,
+    NotCuttable,
+    NotReproducible,
 )
-from shrinkfx.errors import BudgetExhausted, Flag, MessageText, NotReproducible
 from shrinkfx.failure.signature import ANY, MEMORY_FAULT, Kind, Signature, Stage
-from shrinkfx.failure.verdict import Observation
+from shrinkfx.failure.verdict import Observation, Outcome, Verdict
+from shrinkfx.program.candidate import Candidate
 from shrinkfx.protocol.answers import Checked
 from shrinkfx.protocol.choices import Build, Guard, Probe
+from shrinkfx.protocol.files import Traces
 from shrinkfx.protocol.record import Message
-from shrinkfx.protocol.requests import CheckOptions
+from shrinkfx.protocol.requests import HASH_SEED, CheckOptions
 from shrinkfx.system import scratch
 
 
@@ -61,15 +59,9 @@ class Baseline(Message):
 
 def find_baseline(
     client: CheckClient,
-    until: str | None,
-    match: str,
-    max_runs: int | None,
-    note: Callable[[str], None],
-    max_calls: int = 1,
+    request: BaselineRequest,
     build: Build = Build.STOCK,
-    budget: Allowance = UNLIMITED,
     packages: Packages | None = None,
-    seeds: tuple[str, ...] = (),
 ) -> Baseline:
     """Run the program in forks and, if necessary, in a fresh interpreter.
 
@@ -85,26 +77,21 @@ def find_baseline(
     buffers, it is called several times in each run.
 
     Args:
-        match: a regular expression that must match the failure's text.
-        max_runs: the number of runs after which the program counts as passing. None
-            means ``MAX_RUNS``, and no longer than the compilation took.
-        max_calls: the highest number of calls in one run.
         build: the build of the run that looks for other causes, if it needs one.
-        budget: if it is short, optional runs are skipped.
         packages: packages of the program that exist already; or None.
-        seeds: the hash seeds to recompile a passing program with.
 
     Raises:
         NotReproducible: the program passes, or fails in another way than requested.
         BudgetExhausted: the first run did not end in time.
     """
-    wanted = until or ANY
+    wanted, note = request.wanted, request.note
     note("baseline: running the input program")
-    tried: list[tuple[Runs, Bounds]] = []
+    tried: list[Attempt] = []
     with scratch.make_scratch_folder("package") as folder:
         packages = packages or Packages(folder)
         packaged = client.with_options(package=packages.path_for(client.options))
-        alone = max_runs == 1 or wanted == Kind.HANG  # there may be no second run
+        # There may be no second run.
+        alone = request.max_runs == 1 or wanted == Kind.HANG
         first, ending = packaged.run_input_program(fresh=alone)
         ways = [packaged]
         answer = ending.answer
@@ -118,119 +105,50 @@ def find_baseline(
             with_random = packaged.with_options(package=f"{folder}/random.pt2")
             ways.insert(0, with_random.with_options(fallback_random=True))
         for way in ways:
-            bounds = Bounds.after_first_run(
-                packages.first or first, max_runs, budget, seeds
-            )
+            attempt = Attempt(way, request, packages.first or first)
             if tried:
-                often = f"up to {bounds.max_runs} more runs"
+                often = f"up to {attempt.max_runs} more runs"
                 note(f"the program does not fail this way: {often}, {_INDUCTOR_RANDOM}")
-            first_run = first if way is packaged else bounds.compile_and_run(way)
+            first_run = first if way is packaged else attempt.ask(way)
             if first_run is None:
                 continue
-            runs = Runs(wanted, match, [first_run])
-            tried.append((runs, bounds))
-            way = run_until_enough(way, runs, bounds, max_calls, note)
-            if runs.target:
-                return make_baseline(way, runs, bounds, build, note)
-    raise make_not_reproducible(wanted, tried)
+            attempt.seen.append(first_run)
+            tried.append(attempt)
+            attempt.run_until_enough()
+            if attempt.target:
+                return make_baseline(attempt, build)
+    raise _not_reproducible(wanted, tried)
 
 
 _INDUCTOR_RANDOM = "with its own random numbers"
 
 
-def run_until_enough(
-    client: CheckClient,
-    runs: Runs,
-    bounds: Bounds,
-    max_calls: int,
-    note: Callable[[str], None],
-) -> CheckClient:
-    """Add runs to the first one until they are enough.
-
-    A program that did not fail is compiled again, because it may fail then. So is one
-    that did not compile, because it must fail again.
-
-    Returns:
-        The client with which the last runs were made.
-    """
-    calls = 1
-    may_retry = runs.target is None and (
-        bounds.max_runs > 1 or leaves_out_weights(client)
-    )
-    fails_to_compile = runs.target and runs.target.stage is Stage.COMPILE
-    if (may_retry or fails_to_compile) and bounds.allow_compiling(runs):
-        client = recompile_program(client, runs, bounds)
-    max_calls = min(
-        max_calls, 1 + bounds.max_runs - runs.made_count
-    )  # the first run is made
-    if max_calls > 1 and all(s.passed for s in runs.seen):
-        calls = _calls_needed(client, runs, bounds, max_calls, note)
-    client = client.with_options(calls=calls)
-    _go_on(client, runs, bounds, note)
-    return client
-
-
-def _explains_failure(target: Signature | None, options: CheckOptions) -> bool:
-    """Tell whether the failure says what is wrong, so that the fork is not its cause.
-
-    Guard pages tell which tensor was overrun, and by how much.
-    """
-    has_pages = options.guard_pages in (Guard.AFTER, Guard.BEFORE)
-    overruns = target is not None and target.kind is Kind.IMA and has_pages
-    return overruns or is_self_explanatory(target)
-
-
-def make_baseline(
-    client: CheckClient,
-    runs: Runs,
-    bounds: Bounds,
-    build: Build,
-    note: Callable[[str], None],
-) -> Baseline:
+def make_baseline(attempt: Attempt, build: Build) -> Baseline:
     """Create the baseline from the runs, report it, and look for other causes."""
-    target = runs.target
+    target, options, note = attempt.target, attempt.client.options, attempt.request.note
+    failed, answered = attempt.failed_count, attempt.answered_count
     assert target is not None
     note(f"baseline: {target}")
-    rate = runs.failed_count / runs.answered_count
+    rate = failed / answered
     if rate < 1.0:
         note(
-            f"flaky: {runs.failed_count} of {runs.answered_count} runs fail; a "
+            f"flaky: {failed} of {answered} runs fail; a "
             f"candidate counts as passing after {runs_to_be_sure(rate)} passing runs"
         )
-        if target.detail == MEMORY_FAULT and client.options.guard_pages is Guard.OFF:
+        if target.detail == MEMORY_FAULT and options.guard_pages is Guard.OFF:
             note("with guard pages the program may fail in every run: --until ima")
-    seconds = max(bounds.compile_own_s, *(s.own_seconds for s in runs.seen))
-    bounds.budget.keep(max(bounds.compile_s, *(s.seconds for s in runs.seen)))
-    few = bounds.out_of_minutes and runs.failed_count < ENOUGH
-    warnings = [_FEW_RUNS.format(runs.failed_count, runs.answered_count)] if few else []
-    warnings += _other_causes(client.with_options(build=build), runs, bounds, note)
+    compiled = attempt.compiled
+    seconds = max(compiled.own_seconds, *(s.own_seconds for s in attempt.seen))
+    longest_s = max(compiled.seconds, *(s.seconds for s in attempt.seen))
+    attempt.request.budget.keep(longest_s)
+    few = attempt.out_of_minutes and failed < ENOUGH
+    warnings = [_FEW_RUNS.format(failed, answered)] if few else []
+    if cause := _find_other_cause(attempt, build):
+        warnings.append(cause)
     for warning in warnings:
         note(f"warning: {warning}")
-    options = client.options
     random, calls = options.fallback_random, options.calls
     return Baseline(target, rate, random, seconds, calls, warning="; ".join(warnings))
-
-
-def _other_causes(
-    client: CheckClient, runs: Runs, bounds: Bounds, note: Callable[[str], None]
-) -> list[str]:
-    """Look for other causes if there is time to compile the program again."""
-    share = bounds.budget.share()
-    if not (runs.target and may_be_the_inputs(runs.target)):
-        return []
-    if bounds.compile_s > share:
-        note(
-            "not enough time left: not running the program with checks of its "
-            "inputs and values"
-        )
-        return []
-    try:
-        cause = other_cause(
-            client.with_clock_limit(share), runs.target, runs.have_shown
-        )
-    except BudgetExhausted:
-        return []
-    return [cause] if cause else []
 
 
 _FEW_RUNS = (
@@ -239,92 +157,41 @@ _FEW_RUNS = (
 )
 
 
-def _calls_needed(
-    client: CheckClient,
-    runs: Runs,
-    bounds: Bounds,
-    max_calls: int,
-    note: Callable[[str], None],
-) -> int:
-    """Find the fewest calls after which the program fails; 1 if it never does.
+def _find_other_cause(attempt: Attempt, build: Build) -> str:
+    """Look for another cause if there is time to compile the program again.
 
-    If it fails, the results of the runs with fewer calls are discarded.
-    """
-    note(
-        f"the program changes its buffers: calling it up to {max_calls} times in "
-        "one run"
-    )
-    for calls in range(2, max_calls + 1):
-        if not bounds.have_minutes():  # another call is not a repetition
-            break
-        seen = bounds.run(client.with_options(calls=calls))
-        if seen is None:
-            break
-        if replace(runs, seen=[seen]).target:
-            note(f"the failure shows in call {calls} of a run")
-            runs.seen[:] = [seen]
-            return calls
-        runs.later.append(seen)
-    return 1
-
-
-def _go_on(
-    client: CheckClient, runs: Runs, bounds: Bounds, note: Callable[[str], None]
-) -> None:
-    """Run the compiled program until the runs are enough."""
-    max_runs = bounds.max_runs
-    if not runs.are_enough(max_runs):
-        until = f"whether the failure is deterministic (at most {ENOUGH} failing runs)"
-        often = (
-            f"whether the program fails (up to {max_runs} runs{bounds.limit_phrase})"
-        )
-        note(f"checking {(often if runs.target is None else until)}")
-    while not runs.are_enough(max_runs) and not bounds.is_exhausted(runs):
-        # At first, each run has its own process: a run may see another one's state.
-        remaining = max_runs * (ENOUGH if runs.target else 1) - runs.made_count
-        batch = 1 if len(runs.seen) < ENOUGH else min(RUNS_PER_CHILD, remaining)
-        compiles = runs.target and runs.target.stage is Stage.COMPILE
-        if compiles:
-            again = client.with_options(package=None)
-        else:
-            again = client.with_options(runs=batch)
-        fresh = len(runs.seen) == 1 and not _explains_failure(
-            runs.target, client.options
-        )
-        if seen := bounds.run(again, fresh=fresh):
-            runs.seen.append(seen)
-    silent = [s.unresolved for s in runs.seen if s.unresolved]
-    if len(silent) >= MAX_SILENT_RUNS:
-        note(f"{len(silent)} runs were inconclusive ({silent[-1]}): stopping the runs")
-
-
-def other_cause(
-    client: CheckClient, target: Signature, is_known: Callable[[Signature], bool]
-) -> str:
-    """Run the program with input guards and, for a NaN, with checks of all values.
-
-    Every package has the guards, and a variable enables them at run time, so a kept
-    package is run again. Checks of values need a build of their own.
-
-    Args:
-        is_known: tells whether a failure also shows without the checks.
+    The program runs with input guards and, for a NaN, with checks of all values. Every
+    package has the guards, and a variable enables them at run time, so a kept package
+    is run again. Checks of values need a build of their own.
 
     Returns:
         A description of the possible cause, or ''. A check that fails where the program
         passes is no cause.
     """
-    if not may_be_the_inputs(target):
+    target, share = attempt.target, attempt.request.budget.share()
+    assert target is not None
+    ran = target.stage in (Stage.RUN, Stage.COMPARE)
+    if not ran or target.kind in (Kind.CHECK_INPUTS, Kind.HANG, Kind.OOM):
         return ""
-    client, under, again = client.with_options(sanity=True), _GUARDS, f"--env {_GUARDS}"
-    checks = "sizes and strides"
+    if attempt.compiled.seconds > share:
+        attempt.request.note(
+            "not enough time left: not running the program with checks of its "
+            "inputs and values"
+        )
+        return ""
+    client = attempt.client.with_options(build=build, sanity=True)
+    under, again, checks = _GUARDS, f"--env {_GUARDS}", "sizes and strides"
     if target.kind is Kind.NAN:
         inductor = {**client.options.inductor, "nan_asserts": True}
         client = client.with_options(package=None, inductor=inductor)
         under, checks = f"{_GUARDS} and nan_asserts", f"{checks}, and values"
         again += " --inductor-config nan_asserts=True"
-    seen = client.run_input_program()[0]
+    try:
+        seen = client.with_clock_limit(share).run_input_program()[0]
+    except BudgetExhausted:
+        return ""
     shown = seen.signature
-    if seen.unresolved or shown is None or is_known(shown):
+    if seen.unresolved or shown is None or attempt.has_shown(shown):
         return ""
     if shown.stage is Stage.PASSING:
         return ""
@@ -353,30 +220,19 @@ _SPECIALISED = (
 _GUARDS = "AOTI_RUNTIME_CHECK_INPUTS=1"
 
 
-def may_be_the_inputs(target: Signature) -> bool:
-    """Tell whether the inputs may cause a failure of this kind."""
-    ran = target.stage in (Stage.RUN, Stage.COMPARE)
-    return ran and target.kind not in (Kind.CHECK_INPUTS, Kind.HANG, Kind.OOM)
-
-
-def make_not_reproducible(
-    wanted: str, tried: list[tuple[Runs, Bounds]]
-) -> NotReproducible:
+def _not_reproducible(wanted: str, tried: list[Attempt]) -> NotReproducible:
     """Create the error, with the number of runs, and their time if that ended them."""
-    seen = [s for runs, _ in tried for s in (*runs.seen, *runs.later)]
+    seen = [s for attempt in tried for s in (*attempt.seen, *attempt.later)]
     texts = list(dict.fromkeys(s.in_words for s in seen))
-    made = sum(runs.made_count for runs, _ in tried)
-    why = [bounds.explain_end(runs) for runs, bounds in tried]
-    compiled = sum(bounds.compilations for _, bounds in tried)
+    made = sum(attempt.made_count for attempt in tried)
+    why = [attempt.explain_end() for attempt in tried]
+    compiled = sum(attempt.compilations for attempt in tried)
     advice = MessageText.lines(dict.fromkeys([_advice(seen, wanted, compiled), *why]))
-    spent_s = sum(bounds.spent_s for _, bounds in tried)
+    spent_s = sum(attempt.spent_s for attempt in tried)
     seconds = spent_s if any(why) and spent_s else None
-    return NotReproducible(wanted, made, texts, advice, seconds, _only_kind(seen))
-
-
-def _only_kind(seen: list[Observation]) -> str:
     kinds = {str(s.signature.kind) if s.signature else "" for s in seen}
-    return kinds.pop() if len(kinds) == 1 else ""
+    kind = kinds.pop() if len(kinds) == 1 else ""
+    return NotReproducible(wanted, made, texts, advice, seconds, kind)
 
 
 def _advice(seen: list[Observation], wanted: str, compiled: int) -> MessageText:
@@ -387,7 +243,13 @@ def _advice(seen: list[Observation], wanted: str, compiled: int) -> MessageText:
         )
     if all(s.passed for s in seen):
         silent = [_SILENT] if wanted != Kind.IMA else []
-        otherwise = advise_other_hash_seed(compiled)
+        often = "once" if compiled == 1 else f"{compiled} times"
+        otherwise = MessageText(
+            "compilation may differ between processes; the program was compiled "
+            f"{often} here; to change the order of sets of strings: ",
+            Flag("--env", (HASH_SEED, "N")),
+            " with another N",
+        )
         return MessageText.lines([*_WHAT_DIFFERS, otherwise, *silent, *_WHERE_ELSE])
     return MessageText("see above")
 
@@ -424,3 +286,126 @@ _WHERE_ELSE = (
         Flag("--baseline-runs", 1000),
     ),
 )
+
+
+# The whole candidate: baseline and evidence from one compilation.
+#
+# If the file's program is functional already, candidates are cut from it directly. So
+# the candidate that holds the whole program is checked first, in the build of the
+# search and with evidence for suspects. If it fails in every run by an exception or a
+# wrong result, that is the baseline, and the search does not check this candidate
+# again. In any other case the file's own program is run in the stock build.
+
+
+@dataclass
+class WholeCandidate:
+    """The candidate that holds the whole program, and its first run.
+
+    Attributes:
+        seen: the observation of that run, or None.
+        traces: the evidence of that run.
+    """
+
+    whole: Candidate
+    seen: Observation | None = None
+    traces: Traces = field(default_factory=Traces)
+
+    def verdict(self, target: Signature, checks: CheckOptions) -> Verdict | None:
+        """Return the run as a verdict on the candidate, or None if it does not apply.
+
+        It applies if it shows the target.
+
+        Args:
+            checks: the options for candidates; that run was a single call.
+        """
+        plain = checks.calls == 1 and not checks.fallback_random
+        if self.seen is None or not plain or not target.admits(self.seen.signature):
+            return None
+        return Verdict(Outcome.REPRODUCED, self.seen)
+
+    def run(self, client: CheckClient, evidence: Path) -> Observation:
+        """Run the candidate, and record that run with its evidence."""
+        self.seen, _ = client.with_options(evidence=str(evidence)).run_input_program()
+        if evidence.exists():
+            self.traces = Traces.from_line(evidence.read_text())
+        return self.seen
+
+
+def find_whole_candidate_baseline(
+    in_one: WholeCandidate, client: CheckClient, request: BaselineRequest
+) -> Baseline | None:
+    """Run the whole candidate in the fast build, as ``find_baseline`` runs the program.
+
+    It does not test whether the file's own program fails too, with its inputs nested as
+    they were, and in the stock build; the repro of the reduced program does.
+
+    Args:
+        in_one: records the first run, also if there is no baseline.
+
+    Returns:
+        None if the candidate does not fail as requested, not in every run, or not by an
+        exception or a wrong result.
+
+    Raises:
+        BudgetExhausted: the first run did not end in time.
+    """
+    request.note("baseline: running the input program")
+    with scratch.make_scratch_folder("package") as folder:
+        packaged = replace(client, input_program=in_one.whole)
+        packaged = packaged.with_options(
+            build=Build.FAST, package=f"{folder}/whole.pt2"
+        )
+        first = in_one.run(packaged, Path(folder, "evidence.json"))
+        attempt = Attempt(packaged, replace(request, max_calls=1), first, [first])
+        if is_self_explanatory(attempt.target):
+            attempt.run_until_enough()
+            if attempt.always_fails:
+                return make_baseline(attempt, Build.FAST)
+    request.note(_STOCK)
+    return None
+
+
+_STOCK = (
+    "the fast build is inconclusive: running the file's own program in the stock build"
+)
+
+
+# Errors for a program whose failing run had state that no other process has.
+
+
+@contextmanager
+def add_missing_state_advice(lacking: Sequence[str]) -> Iterator[None]:
+    """Put the reason first in the advice of a ``NotReproducible`` error.
+
+    Args:
+        lacking: sentences on the missing state, and on what to do.
+    """
+    try:
+        yield
+    except NotCuttable:
+        raise
+    except NotReproducible as error:
+        advice = MessageText.lines([*lacking, error.advice])
+        so = error.wanted, error.runs, error.seen, advice, error.seconds
+        raise NotReproducible(*so) from error
+
+
+def require_failure(client: CheckClient, wanted: str) -> None:
+    """Stop after one run if the program passes: more runs would not restore the state.
+
+    Args:
+        wanted: the kind of failure that the user asked for.
+
+    Raises:
+        NotReproducible: the program passes.
+        BudgetExhausted: the run did not end in time.
+    """
+    seen, _ = client.run_input_program()
+    if seen.passed:
+        raise NotReproducible(wanted, seen.runs, [seen.in_words], _MORE_RUNS)
+
+
+_MORE_RUNS = MessageText(
+    "to run the program more often anyway: ", Flag("--baseline-runs", 100)
+)
+"""This flag skips ``require_failure``."""

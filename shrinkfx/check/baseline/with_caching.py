@@ -11,14 +11,13 @@ allocator: a read of freed memory (stale reuse, streams), or expandable segments
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from shrinkfx.check.baseline.stock import Baseline
 from shrinkfx.check.limits import UNLIMITED, Allowance
 from shrinkfx.check.oracle import CheckClient
-from shrinkfx.errors import BudgetExhausted, Flag, MessageText, NotReproducible
+from shrinkfx.errors import Flag, MessageText, NotReproducible
 from shrinkfx.failure.signature import Stage
 
 NO_CACHING = "PYTORCH_NO_CUDA_MEMORY_CACHING"
@@ -45,57 +44,53 @@ def baseline_with_either(
         NotReproducible: the program does not fail as requested with either.
         BudgetExhausted: the time ended first.
     """
+    environment = {**client.options.environment, **CACHED}
+    cached = client.with_options(environment=environment)
     note("running the program without CUDA's caching allocator")
     try:
         baseline = run_baseline(client)
-    except NotReproducible as without:
-        return _with_it(run_baseline, client, note, without)
-    if baseline.target.stage in (Stage.RUN, Stage.COMPARE, Stage.PASSING):
-        note(_SHOWS_WITHOUT.format(_seen_with(client, baseline, budget)))
-    return baseline
-
-
-def _with_it(
-    run_baseline: Callable[[CheckClient], Baseline],
-    client: CheckClient,
-    note: Callable[[str], None],
-    without: NotReproducible,
-) -> Baseline:
+    except NotReproducible as error:
+        without = error
+    else:
+        if baseline.target.stage in (Stage.RUN, Stage.COMPARE, Stage.PASSING):
+            cached = cached.with_options(calls=baseline.calls)
+            note(_SHOWS_WITHOUT.format(_seen_with(cached, baseline, budget)))
+        return baseline
     note(
         "the program does not fail without CUDA's caching allocator: running it "
         "with the allocator"
     )
-    environment = {**client.options.environment, **CACHED}
     try:
-        baseline = run_baseline(client.with_options(environment=environment))
+        baseline = run_baseline(cached)
     except NotReproducible as with_it:
-        raise NotReproducible(
-            without.wanted,
-            without.runs + with_it.runs,
-            [
-                *(f"{text} (without the caching allocator)" for text in without.seen),
-                *(f"{text} (with the caching allocator)" for text in with_it.seen),
-            ],
-            MessageText.lines([without.advice, _SILENT]),
-            _sum(without.seconds, with_it.seconds),
-            without.kind if without.kind == with_it.kind else "",
-        ) from with_it
+        raise _combine(without, with_it) from with_it
     note(_NEEDS)
     return replace(baseline, environment=environment)
 
 
-def _seen_with(client: CheckClient, baseline: Baseline, budget: Allowance) -> str:
+def _combine(without: NotReproducible, with_it: NotReproducible) -> NotReproducible:
+    """Return one error for the program without the caching allocator and with it."""
+    seconds = [s for s in (without.seconds, with_it.seconds) if s is not None]
+    return NotReproducible(
+        without.wanted,
+        without.runs + with_it.runs,
+        [
+            *(f"{text} (without the caching allocator)" for text in without.seen),
+            *(f"{text} (with the caching allocator)" for text in with_it.seen),
+        ],
+        MessageText.lines([without.advice, _SILENT]),
+        sum(seconds) if seconds else None,
+        without.kind if without.kind == with_it.kind else "",
+    )
+
+
+def _seen_with(cached: CheckClient, baseline: Baseline, budget: Allowance) -> str:
     """Describe one run with the caching allocator, if there is time for it."""
     share = budget.share()
     if baseline.seconds > share:
         return "not enough time left for a run with the allocator"
-    environment = {**client.options.environment, **CACHED}
-    cached = client.with_options(environment=environment, calls=baseline.calls)
-    try:
-        seen, ending = cached.with_clock_limit(share).run_input_program()
-    except BudgetExhausted:
-        return "not enough time was left for a run with the allocator"
-    if ending.how == "late" and math.isfinite(share):
+    seen = cached.run_within(share)
+    if seen is None:
         return "not enough time was left for a run with the allocator"
     return f"with the allocator: {seen.in_words}"
 
@@ -103,11 +98,6 @@ def _seen_with(client: CheckClient, baseline: Baseline, budget: Allowance) -> st
 def is_allocator_chosen(*environments: Mapping[str, str]) -> bool:
     """Tell whether the user has chosen an allocator."""
     return any(NO_CACHING in environment for environment in environments)
-
-
-def _sum(*seconds: float | None) -> float | None:
-    known = [each for each in seconds if each is not None]
-    return sum(known) if known else None
 
 
 _SHOWS_WITHOUT = (

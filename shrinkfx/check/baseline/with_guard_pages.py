@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar
 
-from shrinkfx.check.baseline.runs import Bounds, Packages, Runs
-from shrinkfx.check.baseline.stock import Baseline, make_baseline, run_until_enough
-from shrinkfx.check.baseline.whole_candidate import WholeCandidate
-from shrinkfx.check.limits import UNLIMITED, Allowance
+from shrinkfx.check.baseline.attempt import Attempt, BaselineRequest, Packages
+from shrinkfx.check.baseline.stock import Baseline, WholeCandidate, make_baseline
+from shrinkfx.check.limits import Allowance
 from shrinkfx.check.oracle import ENOUGH, CheckClient, may_crash_instead
-from shrinkfx.errors import BudgetExhausted
-from shrinkfx.failure.readers.memory import find_red_zone_note as told_of_zones
-from shrinkfx.failure.signature import ANY, Signature, Stage, is_until_target
+from shrinkfx.failure.readers.memory import find_red_zone_note
+from shrinkfx.failure.signature import Signature, Stage
 from shrinkfx.failure.verdict import Observation
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.protocol.choices import Build, Guard
-from shrinkfx.protocol.files import Traces
 from shrinkfx.protocol.record import Message
 from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.system import scratch
@@ -80,10 +76,7 @@ ON_CPU, ON_GPU = _settings(_NO_REUSE), _settings(_OUR_WEIGHTS)
 
 def find_guarding(
     client: CheckClient,
-    until: str | None,
-    match: str,
-    note: Callable[[str], None],
-    budget: Allowance = UNLIMITED,
+    request: BaselineRequest,
     settings: Sequence[Guarding] = ON_CPU,
     packages: Packages | None = None,
 ) -> Guarding:
@@ -99,6 +92,7 @@ def find_guarding(
     Raises:
         BudgetExhausted: not even the first run ended in time.
     """
+    note, budget = request.note, request.budget
     note("guard pages: running the program without and with guard pages")
     with scratch.make_scratch_folder("package") as folder:
         packages = packages or Packages(folder)
@@ -107,7 +101,7 @@ def find_guarding(
         compiling_s = runs[0].seconds
         plain = describe_runs(runs)
         usable = [seen for seen in runs if seen.is_conclusive]
-        fails = bool(usable) and all(_is_wanted(seen, until, match) for seen in usable)
+        fails = bool(usable) and all(map(request.is_shown_by, usable))
         steady = fails and len(runs) == _PLAIN_RUNS
         note(f"without guard pages: {plain}")
         tried, kind = "guard pages", ""
@@ -120,14 +114,14 @@ def find_guarding(
                 tried = _TRIED
                 continue
             guarded = _kept(client, guarding.apply_to(client.options), packages)
-            seen = _within_a_share(guarded, budget)
+            seen = guarded.run_within(budget.share())
             if seen is None:
                 note(f"not enough time left: stopped trying guard pages {name}")
                 tried = _TRIED
                 continue
-            if not kind and (kind := told_of_zones(seen.log)):
+            if not kind and (kind := find_red_zone_note(seen.log)):
                 note(f"guard pages: {kind}")
-            if _is_wanted(seen, until, match):
+            if request.is_shown_by(seen):
                 note(f"guard pages {name}: {seen.in_words}")
                 return replace(guarding, without_guards=plain, steady=steady)
             if seen.invalid.startswith(Stage.EAGER):
@@ -160,30 +154,11 @@ def _original_without(client: CheckClient, budget: Allowance) -> list[Observatio
     """
     runs = [client.run_input_program()[0]]
     while len(runs) < _PLAIN_RUNS and runs[0].seconds <= budget.share():
-        seen = _within_a_share(client, budget)
+        seen = client.run_within(budget.share())
         if seen is None:
             break
         runs.append(seen)
     return runs
-
-
-def _within_a_share(client: CheckClient, budget: Allowance) -> Observation | None:
-    """Run the program for a share of the time; None if it did not end."""
-    share = budget.share()
-    try:
-        seen, ending = client.with_clock_limit(share).run_input_program()
-    except BudgetExhausted:
-        return None
-    return None if ending.how == "late" and math.isfinite(share) else seen
-
-
-def _is_wanted(seen: Observation, until: str | None, match: str) -> bool:
-    failure = seen.signature
-    return bool(
-        failure
-        and is_until_target(until or ANY, failure)
-        and failure.matches_text(match)
-    )
 
 
 def describe_runs(seen: list[Observation]) -> str:
@@ -239,11 +214,7 @@ def seen_without_guard_pages(
 def find_guarded_baseline(
     in_one: WholeCandidate,
     client: CheckClient,
-    until: str | None,
-    match: str,
-    max_runs: int | None,
-    note: Callable[[str], None],
-    budget: Allowance = UNLIMITED,
+    request: BaselineRequest,
     settings: Sequence[Guarding] = ON_CPU,
 ) -> tuple[Baseline, Guarding] | None:
     """Find the guard pages that show the failure, and make the baseline with them.
@@ -265,24 +236,19 @@ def find_guarded_baseline(
         packages = Packages(folder, on_gpu=settings is ON_GPU)
         packaged = replace(client, input_program=in_one.whole)
         packaged = packaged.with_options(build=Build.FAST, evidence=str(evidence))
-        request = packaged, until, match, note, budget, settings
-        guarding = find_guarding(*request, packages)
+        guarding = find_guarding(packaged, request, settings, packages)
         if guarding.name and packages.first is not None:
-            note("baseline: running the input program")
-            checks = guarding.apply_to(packaged.options)
-            packaged = replace(packaged, options=checks)
-            packaged = packaged.with_options(package=packages.path_for(checks))
-            in_one.seen, _ = packaged.run_input_program()
-            if evidence.exists():
-                in_one.traces = Traces.from_line(evidence.read_text())
-            packaged = packaged.with_options(evidence=None)
-            runs = Runs(until or ANY, match, [in_one.seen])
-            bounds = Bounds.after_first_run(packages.first, max_runs, budget)
-            if runs.target is not None:
-                way = run_until_enough(packaged, runs, bounds, 1, note)
-                if runs.failed_count == runs.answered_count:
-                    return make_baseline(way, runs, bounds, Build.FAST, note), guarding
-    note(_STOCK)
+            request.note("baseline: running the input program")
+            checks = replace(guarding.apply_to(packaged.options), evidence=None)
+            packaged = _kept(packaged, checks, packages)
+            first = in_one.run(packaged, evidence)
+            request = replace(request, max_calls=1)
+            attempt = Attempt(packaged, request, packages.first, [first])
+            if attempt.target is not None:
+                attempt.run_until_enough()
+                if attempt.always_fails:
+                    return make_baseline(attempt, Build.FAST), guarding
+    request.note(_STOCK)
     return None
 
 
