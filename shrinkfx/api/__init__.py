@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import IO, Any, TypeVar
 
 from shrinkfx.check.command import Command
-from shrinkfx.check.environments.choice import Agree, refuse
+from shrinkfx.check.environments import Agree, refuse
 from shrinkfx.check.preflight import (
     require_command,
     require_compiler,

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from shrinkfx.check.client.server import GUARDED_WORKER, WORKER
-from shrinkfx.check.environments.versions import order
 from shrinkfx.check.oracle import CheckClient, Limits
+from shrinkfx.check.torch_versions import order
 from shrinkfx.errors import UsageError
 from shrinkfx.events import Listener, NoteAdded, Phase, PhaseEntered
 from shrinkfx.explain.cause import KnownFacts, explain

@@ -16,10 +16,10 @@ from importlib.metadata import version as installed_version
 from pathlib import Path
 
 from shrinkfx.check.client.server import GUARDED_WORKER, WORKER, Server
-from shrinkfx.check.environments.choice import Agree, Choice, choose, refuse
-from shrinkfx.check.environments.versions import order, public, summarize
+from shrinkfx.check.environments import Agree, Choice, choose, refuse
 from shrinkfx.check.oracle import Limits, Meter, RequestHandler
 from shrinkfx.check.script import ScriptRunner
+from shrinkfx.check.torch_versions import order, public, summarize
 from shrinkfx.errors import InstallError, LoadError, UsageError
 from shrinkfx.events import ActivityStarted, Listener, NoteAdded, ignore_event
 from shrinkfx.failure.classify import classify_ending

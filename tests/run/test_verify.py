@@ -19,7 +19,7 @@ from support.wheels import (
 )
 
 from shrinkfx import api
-from shrinkfx.check.environments import folders
+from shrinkfx.check import environments
 from shrinkfx.check.oracle import Limits
 from shrinkfx.cli.main import main
 from shrinkfx.errors import LoadError, UsageError
@@ -330,16 +330,16 @@ def cannot_install(
     monkeypatch: pytest.MonkeyPatch, refused: str, error: BaseException
 ) -> None:
     """Have pip raise an error when it installs one version."""
-    install = folders.Pip.install
+    install = environments.Pip.install
 
     def raise_once(
-        pip: folders.Pip, version: str, folder: Path, temporary: Path
+        pip: environments.Pip, version: str, folder: Path, temporary: Path
     ) -> None:
         if version == refused:
             raise error
         install(pip, version, folder, temporary)
 
-    monkeypatch.setattr(folders.Pip, "install", raise_once)
+    monkeypatch.setattr(environments.Pip, "install", raise_once)
 
 
 @pytest.mark.torch
@@ -377,7 +377,7 @@ def test_bisection_installs_few_versions_and_skips_those_without_a_verdict(
     verdicts = {run["torch"]: run["fails"] for run in result["across"]}
     assert (verdicts["2.6.0"], verdicts["2.7.0"]) == (False, None)
     assert len(verdicts) < len(VERSIONS)
-    made = {path.name.split("-")[1] for path in folders.home().iterdir()}
+    made = {path.name.split("-")[1] for path in environments.home().iterdir()}
     assert made == verdicts.keys()
 
 
@@ -423,7 +423,7 @@ def test_nothing_is_installed_unless_the_user_agrees(
     assert told.endswith(said)
     assert "to install torch 2.6.0 with " in told
     assert ("install? [y/N]" in told) is (answer is not None)
-    assert not folders.home().exists()
+    assert not environments.home().exists()
 
 
 @pytest.mark.parametrize(

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
-import functools
-import hashlib
-import http.server
-import json
 import shutil
-import sys
-import threading
 import zipfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from shrinkfx.check.environments import folders
+from shrinkfx.check import environments
 
 ANY = "py3-none-any"
 
@@ -68,69 +61,19 @@ def write_others(folder: Path) -> None:
 
 
 def use_index(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
-    """Make pip and uv find packages in this folder only, with space to install them.
+    """Make pip find packages in this folder only, with space to install them.
 
     shrinkfx asks for the space that packages of the usual sizes take.
     """
-    settings = folder.parent / "uv.toml"
-    settings.write_text(f'no-index = true\nfind-links = ["{folder}"]\n')
     for name, value in {
         "PIP_CONFIG_FILE": "/dev/null",
         "PIP_NO_INDEX": "1",
         "PIP_FIND_LINKS": str(folder),
-        "UV_CONFIG_FILE": str(settings),
-        "UV_CACHE_DIR": str(folder.parent / "uv-cache"),
     }.items():
         monkeypatch.setenv(name, value)
-    others = ("INDEX_URL", "EXTRA_INDEX_URL", "INDEX", "DEFAULT_INDEX", "FIND_LINKS")
-    for name in others:
-        monkeypatch.delenv(f"UV_{name}", raising=False)
-    monkeypatch.setattr(folders, "free_bytes", lambda: 1 << 40)
-    for name in others[:2]:
-        monkeypatch.delenv(f"PIP_{name}", raising=False)
-
-
-class _Handler(http.server.SimpleHTTPRequestHandler):
-    """Serve wheels, and lists of them in the JSON format of PyPI."""
-
-    def do_GET(self) -> None:
-        if not self.path.startswith("/simple/"):
-            super().do_GET()
-            return
-        name = self.path.split("/")[2]
-        files = [
-            {"filename": p.name, "url": f"/{p.name}", "size": p.stat().st_size}
-            | {"hashes": {"sha256": hashlib.sha256(p.read_bytes()).hexdigest()}}
-            for p in sorted(Path(self.directory).glob(f"{name}-*.whl"))
-        ]
-        known = {"meta": {"api-version": "1.1"}, "name": name, "files": files}
-        self.send_response(200)
-        self.send_header("Content-Type", "application/vnd.pypi.simple.v1+json")
-        self.end_headers()
-        self.wfile.write(json.dumps(known).encode())
-
-    def log_message(self, *_: object) -> None:
-        """Print nothing."""
-
-
-@contextlib.contextmanager
-def served(folder: Path) -> Iterator[str]:
-    """Serve the wheels of a folder, with their sizes, on this machine."""
-    handler = functools.partial(_Handler, directory=str(folder))
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}/simple"
-        finally:
-            server.shutdown()
-            thread.join()
-
-
-def uv() -> str | None:
-    """Find uv on PATH, or in the folder of the interpreter that runs the tests."""
-    beside = Path(sys.executable).with_name("uv")
-    return shutil.which("uv") or (str(beside) if beside.exists() else None)
+    monkeypatch.setattr(environments, "free_bytes", lambda: 1 << 40)
+    for name in ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL"):
+        monkeypatch.delenv(name, raising=False)
 
 
 def on_path(
@@ -169,16 +112,3 @@ def _no_installer(pip_alone: None, monkeypatch: pytest.MonkeyPatch) -> None:
         return None if name == "pip" else find(name, *more)
 
     monkeypatch.setattr(PathFinder, "find_spec", find_all_but_pip)
-
-
-@pytest.fixture(name="installer_name", params=["pip", "uv"])
-def _installer_name(
-    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> str:
-    """Make pip or uv the only installer."""
-    name: str = request.param
-    path = uv()
-    if name == "uv" and path is None:
-        pytest.skip("uv is not installed: pip install uv")
-    on_path(monkeypatch, tmp_path / "bin", [path] if name == "uv" and path else [])
-    return name

@@ -112,16 +112,12 @@ def _limit(pid: int) -> int:
 
 
 def run_command(
-    words: Sequence[str],
-    limit_s: float,
-    text: str = "",
-    variables: Mapping[str, str] | None = None,
+    words: Sequence[str], limit_s: float, variables: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
     """Run a command; no process that it started outlives the call.
 
     Args:
         limit_s: the limit, in seconds of wall time.
-        text: the standard input.
         variables: its environment; None for this process's.
 
     Raises:
@@ -131,7 +127,7 @@ def run_command(
     with subprocess.Popen(
         words,
         env={**(os.environ if variables is None else variables), MARK: mark},
-        stdin=subprocess.PIPE,
+        stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         encoding="utf-8",
@@ -139,7 +135,7 @@ def run_command(
         start_new_session=True,
     ) as child:
         try:
-            out, err = child.communicate(text, limit_s)
+            out, err = child.communicate(timeout=limit_s)
         finally:
             kill_marked(mark)
             child.wait()  # Popen does not wait after a Ctrl-C

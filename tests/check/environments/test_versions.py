@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shrinkfx.check.environments import versions
-from shrinkfx.check.environments.versions import bisect, most_runs, order, summarize
+from shrinkfx.check import torch_versions
+from shrinkfx.check.torch_versions import bisect, most_runs, order, summarize
 
 RELEASED = [f"2.{minor}.0" for minor in range(6, 16)]
 
 
 def test_examples_in_docstrings_are_right() -> None:
-    assert doctest.testmod(versions).failed == 0
-    assert doctest.testmod(versions).attempted > 3
+    assert doctest.testmod(torch_versions).failed == 0
+    assert doctest.testmod(torch_versions).attempted > 3
 
 
 @pytest.mark.parametrize(

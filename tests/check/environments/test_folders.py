@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from shrinkfx.check.environments import folders
-from shrinkfx.check.environments.folders import Pip, find, home, make, remove_unusable
+from shrinkfx.check import environments
+from shrinkfx.check.environments import Pip, find, home, make, remove_unusable
 from shrinkfx.errors import InstallError, UsageError
 from shrinkfx.system.folder_lock import lock_folder
 
@@ -31,16 +31,16 @@ Waiting = Callable[[Callable[[], object]], None]
 SLOW = """
 import sys, time
 from pathlib import Path
-from shrinkfx.check.environments import folders
-from shrinkfx.check.environments import folders
-from shrinkfx.check.environments.folders import Pip, run
+from shrinkfx.check import environments
+from shrinkfx.check import environments
+from shrinkfx.check.environments import Pip, run
 
 class Slow(Pip):
     def install(self, version, folder, temporary):
         super().install(version, folder, temporary)
         run(["/bin/sh", "-c", "touch $TMPDIR/left; sleep 99"], 99, temporary=temporary)
 
-folders.make("2.13.0", Slow(), lambda: None)
+environments.make("2.13.0", Slow(), lambda: None)
 """
 """A process that is still making an environment when the test kills it."""
 
@@ -95,7 +95,7 @@ def test_environment_without_a_working_python_is_made_again() -> None:
 
 
 def test_second_process_waits_for_the_first(wait_for: Waiting) -> None:
-    with lock_folder(folders._place("2.13.0")):
+    with lock_folder(environments._place("2.13.0")):
         waits = threading.Event()
         found: list[str] = []
 
@@ -117,10 +117,10 @@ def test_next_start_removes_the_files_of_a_killed_process(
 ) -> None:
     """The installer may still run; other environments stay unchanged."""
     kept = make("2.14.0", Pip(), ignore)
-    root = str(Path(folders.__file__).parents[2])
+    root = str(Path(environments.__file__).parents[2])
     command = [sys.executable, "-c", SLOW]
     with subprocess.Popen(command, env={**os.environ, "PYTHONPATH": root}) as process:
-        installed = folders._place("2.13.0") / "venv" / "bin" / "python"
+        installed = environments._place("2.13.0") / "venv" / "bin" / "python"
         wait_for(installed.exists)
         remove_unusable()  # the process still makes it
         assert installed.exists()
@@ -135,13 +135,13 @@ def test_environment_unused_for_60_days_is_removed() -> None:
     for version in ("2.13.0", "2.14.0"):
         make(version, Pip(), ignore)
     for version, days in (("2.13.0", 61), ("2.14.0", 59)):
-        marker = folders._place(version) / "complete"
+        marker = environments._place(version) / "complete"
         before = time.time() - days * DAY_S
         os.utime(marker, (before, before))
     remove_unusable()
     assert find("2.13.0") is None
     assert find("2.14.0")  # this marks it as used now
-    marker = folders._place("2.14.0") / "complete"
+    marker = environments._place("2.14.0") / "complete"
     assert time.time() - marker.stat().st_mtime < DAY_S
 
 

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 from support.wheels import VERSIONS
 
-from shrinkfx.check.environments import folders
-from shrinkfx.check.environments.choice import Choice, choose, refuse
-from shrinkfx.check.environments.folders import Pip
+from shrinkfx.check import environments
+from shrinkfx.check.environments import Choice, choose, refuse
 from shrinkfx.errors import InstallError, UsageError
 from shrinkfx.events import Event, ignore_event
 
@@ -53,7 +52,7 @@ def test_request_lists_missing_versions_and_their_sizes() -> None:
     (words,) = consent.questions
     assert words.startswith(
         "shrinkfx needs to install torch 2.13.0, 2.15.0 with pip into "
-        f"{folders.home()}: "
+        f"{environments.home()}: "
     )
     assert "6.1 GB to download and about 11.4 GB on disk" in words
     assert "pip does not report sizes: these are typical of builds with CUDA" in words
@@ -64,15 +63,6 @@ def test_version_may_be_written_as_people_and_reports_write_it() -> None:
     chosen = choose("2.13,2.14.1+cpu,2.15.0+cu132", HERE, "", Consent(), ignore_event)
     assert chosen.versions == ("2.13.0", "2.14.1", "2.15.0")
     assert chosen.is_here("2.14.1")
-
-
-def test_request_has_the_sizes_of_the_index(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(Pip, "download_bytes", lambda self, version: 200_000_000)
-    consent = Consent()
-    choose("2.13.0", HERE, "", consent, ignore_event)
-    assert "0.2 GB to download and about 1.0 GB on disk; " in consent.questions[0]
 
 
 def test_no_request_if_no_version_is_missing(
@@ -114,7 +104,7 @@ def test_nothing_is_installed_without_consent() -> None:
         choose("2.13.0", HERE, "", Consent(agrees=False), ignore_event)
     with pytest.raises(UsageError, match="to install, add --yes"):
         choose("2.13.0", HERE, "", refuse, ignore_event)
-    assert not folders.home().exists()
+    assert not environments.home().exists()
 
 
 @pytest.mark.parametrize(
@@ -145,7 +135,7 @@ def test_unusable_versions_are_refused(asked: str, said: str) -> None:
 def test_too_little_disk_space_is_an_error_before_the_installation(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(folders, "free_bytes", lambda: 8_600_000_000)
+    monkeypatch.setattr(environments, "free_bytes", lambda: 8_600_000_000)
     consent = Consent()
     with pytest.raises(
         InstallError, match=r"8\.6 GB are free. Nothing was changed"
@@ -154,7 +144,7 @@ def test_too_little_disk_space_is_an_error_before_the_installation(
     assert "3.0 GB to download and about 5.7 GB on disk" in str(e.value)
     assert "set XDG_CACHE_HOME to a folder on another disk" in str(e.value)
     assert consent.questions == []
-    monkeypatch.setattr(folders, "free_bytes", lambda: 8_800_000_000)
+    monkeypatch.setattr(environments, "free_bytes", lambda: 8_800_000_000)
     choose("2.13.0", HERE, "", consent, ignore_event)
 
 

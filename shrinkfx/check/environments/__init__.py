@@ -1,1 +1,0 @@
-"""Environments with other versions of PyTorch: choose, make, find and remove them."""
