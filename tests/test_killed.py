@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from shrinkfx.system.atomic_files import DRAFT
+from shrinkfx.system.folders import DRAFT
 
 pytestmark = pytest.mark.processes
 

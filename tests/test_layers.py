@@ -286,7 +286,7 @@ UNTYPED = {
     "journal.journal": "rows and facts hold JSON",
     "program.record": "field types of a record by name",
     "run.folder": "Reduction.summary: what summary.json holds",
-    "system.atomic_files": "writes any JSON file",
+    "system.folders": "writes any JSON file",
     "report.issue.text": "the values of a template, by the names in it",
     "report.summary": "what summary.json holds",
     "report.sweep": "writes sweep.json",

@@ -8,7 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from shrinkfx.system.used import ProcessState, measure_earlier_cpu_s, measure_tree_cpu_s
+from shrinkfx.system.processes import (
+    ProcessState,
+    measure_earlier_cpu_s,
+    measure_tree_cpu_s,
+)
 
 BURN = """
 import os, subprocess, sys, time

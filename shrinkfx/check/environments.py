@@ -22,8 +22,7 @@ from shrinkfx.check.client.orphans import clear_orphans, run_command
 from shrinkfx.check.torch_versions import Fails, bisect, most_runs, order, public
 from shrinkfx.errors import Flag, InstallError, UsageError
 from shrinkfx.events import ActivityStarted, Listener, NoteAdded
-from shrinkfx.system import user_cache
-from shrinkfx.system.folder_lock import is_folder_locked, lock_folder
+from shrinkfx.system.folders import cache_folder, is_folder_locked, lock_folder
 
 # A venv cannot be moved, because its files contain their paths. So each environment
 # is made in its final place, and counts as complete once a marker file exists next to
@@ -50,7 +49,7 @@ def home() -> Path:
     It is not in the folder of compiled files, because unused files are removed from
     that folder one by one.
     """
-    return user_cache.cache_folder("shrinkfx-environments").absolute()
+    return cache_folder("shrinkfx-environments").absolute()
 
 
 def free_bytes() -> int:

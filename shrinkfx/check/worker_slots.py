@@ -23,8 +23,7 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from shrinkfx.check.client.interrupts import held_interrupt
-from shrinkfx.check.client.line import Line
+from shrinkfx.check.client.line import Line, held_interrupt
 from shrinkfx.check.client.orphans import kill_marked, new_mark
 from shrinkfx.check.client.restarting import RestartingServer, refuse_if_full
 from shrinkfx.check.client.server import read_log_end

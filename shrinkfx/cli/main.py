@@ -15,7 +15,7 @@ from shrinkfx.cli.parser import (
 )
 from shrinkfx.cli.streams import open_closed_streams, use_lenient_streams
 from shrinkfx.errors import ShrinkfxError
-from shrinkfx.system.used import ProcessState
+from shrinkfx.system.processes import ProcessState
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

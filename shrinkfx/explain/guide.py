@@ -20,7 +20,7 @@ from shrinkfx.protocol.answers import Ending, Ready
 from shrinkfx.protocol.choices import Backend, InductorOptions
 from shrinkfx.protocol.files import ArtifactFile
 from shrinkfx.system import scratch
-from shrinkfx.system.atomic_files import draft_of
+from shrinkfx.system.folders import draft_of
 
 CHECK_INPUTS = "AOTI_RUNTIME_CHECK_INPUTS"
 STACK_TRACES = "TORCH_SHOW_CPP_STACKTRACES"

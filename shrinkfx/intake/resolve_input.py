@@ -31,9 +31,8 @@ from shrinkfx.protocol.requests import (
     Request,
     Task,
 )
-from shrinkfx.system.folder_lock import lock_folder
-from shrinkfx.system.host_memory import estimate_available_bytes
-from shrinkfx.system.output_folder import INTAKE, output_folder, remove_if_empty
+from shrinkfx.system.folders import INTAKE, lock_folder, output_folder, remove_if_empty
+from shrinkfx.system.processes import estimate_available_bytes
 from shrinkfx.system.sandbox import Sandbox
 
 CODE = "fx_graph_runnable.py"

@@ -15,8 +15,7 @@ from shrinkfx.preloads.preload_bundle import PreloadBundle
 from shrinkfx.protocol.answers import Printed
 from shrinkfx.report.record import EMBEDDED, NoSource, ReproFiles, RunRecord
 from shrinkfx.report.repro import DATA, Data, write_embedded, write_repro
-from shrinkfx.system.atomic_files import DRAFT, draft_of, publish_draft
-from shrinkfx.system.output_folder import minimal_program
+from shrinkfx.system.folders import DRAFT, draft_of, minimal_program, publish_draft
 
 _EMBED_BYTES = 256 * 1024
 _FROM_FILE = f'torch.load("{DATA}", weights_only=True)["{{}}"]'

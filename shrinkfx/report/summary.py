@@ -22,7 +22,7 @@ from shrinkfx.report.record import (
     Spent,
     VerifiedRepro,
 )
-from shrinkfx.system.atomic_files import write_json
+from shrinkfx.system.folders import write_json
 from shrinkfx.versions import __version__, why_untested
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from shrinkfx.program.sizes import Sizes
-from shrinkfx.system.atomic_files import write_json
+from shrinkfx.system.folders import write_json
 
 PICTURE = "sweep.svg"
 _COLOURS = {"passes": "#4a9a5c", "fails": "#c8403a", "invalid": "#b8b8b8"}

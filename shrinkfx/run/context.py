@@ -31,7 +31,11 @@ from shrinkfx.protocol.requests import HASH_SEED, CheckOptions
 from shrinkfx.report.record import OtherCauses, ProgramSize
 from shrinkfx.report.summary import warn_of_versions
 from shrinkfx.search.asker import Budget
-from shrinkfx.system.host_memory import estimate_available_bytes
+from shrinkfx.system.processes import (
+    estimate_available_bytes,
+    measure_earlier_cpu_s,
+    measure_tree_cpu_s,
+)
 from shrinkfx.system.sandbox import Sandbox
 from shrinkfx.system.used import measure_earlier_cpu_s, measure_tree_cpu_s
 

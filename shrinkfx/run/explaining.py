@@ -75,7 +75,7 @@ from shrinkfx.run.observe import (
 )
 from shrinkfx.run.result import Result, VerifiedResult
 from shrinkfx.run.simplification import with_values
-from shrinkfx.system.atomic_files import draft_of, publish_draft, write_json
+from shrinkfx.system.folders import draft_of, publish_draft, write_json
 
 logger = logging.getLogger(__name__)
 

@@ -68,10 +68,12 @@ from shrinkfx.report.record import ModelRemains
 from shrinkfx.report.summary import SUMMARY
 from shrinkfx.run.context import RunContext
 from shrinkfx.system import scratch
-from shrinkfx.system.atomic_files import DRAFT
-from shrinkfx.system.folder_lock import LOCK, is_folder_locked, lock_folder
-from shrinkfx.system.output_folder import (
+from shrinkfx.system.folders import (
     CAPTURE,
+    DRAFT,
+    LOCK,
+    is_folder_locked,
+    lock_folder,
     moved_file_finder,
     output_folder,
     remove_if_empty,

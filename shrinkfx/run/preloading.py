@@ -33,7 +33,7 @@ from shrinkfx.report.repro import write_registrations
 from shrinkfx.run.context import RunContext
 from shrinkfx.search.asker import Budget
 from shrinkfx.system import scratch
-from shrinkfx.system.output_folder import minimal_program
+from shrinkfx.system.folders import minimal_program
 
 MAX_QUERIES, MAX_SECONDS = 40, 240.0
 """Maximum number and time of queries about preloads; one takes 1 to 2 CPU-seconds."""

@@ -78,8 +78,13 @@ from shrinkfx.run.reduction import (
 from shrinkfx.search.asker import Asker, Budget, Confirmation
 from shrinkfx.search.staged import select_steps_back
 from shrinkfx.system import scratch
-from shrinkfx.system.atomic_files import DRAFT, draft_of, publish_draft
-from shrinkfx.system.output_folder import MINIMAL, MINIMAL_AS_SOURCE
+from shrinkfx.system.folders import (
+    DRAFT,
+    MINIMAL,
+    MINIMAL_AS_SOURCE,
+    draft_of,
+    publish_draft,
+)
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ from shrinkfx.run.result import (
     write_result,
 )
 from shrinkfx.run.simplification import with_values
-from shrinkfx.system.output_folder import minimal_program
+from shrinkfx.system.folders import minimal_program
 
 _FOLDER = "candidate-"
 """Prefix of the name of a candidate's folder, in the folder of its run."""

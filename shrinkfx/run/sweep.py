@@ -82,7 +82,7 @@ from shrinkfx.sweep.examples import (
     judge_example,
 )
 from shrinkfx.sweep.minimise import collect_failures, minimise_outside
-from shrinkfx.system.host_memory import estimate_available_bytes
+from shrinkfx.system.processes import estimate_available_bytes
 
 EXAMPLES = 200
 MAX_ELEMENTS = 1 << 22

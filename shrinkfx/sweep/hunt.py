@@ -29,9 +29,8 @@ from hypothesis.configuration import set_hypothesis_home_dir
 from hypothesis.errors import Unsatisfiable
 
 from shrinkfx.program.sizes import Sizes, Space
-from shrinkfx.sweep.boundary import Grid
 from shrinkfx.sweep.examples import Answer, Example, Examples, SweepFailure
-from shrinkfx.sweep.minimise import is_smallest, minimise
+from shrinkfx.sweep.minimise import Grid, is_smallest, minimise
 from shrinkfx.system import scratch
 
 _BLOCKS = (16, 32, 64, 128, 256, 1024)

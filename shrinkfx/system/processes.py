@@ -1,4 +1,4 @@
-"""Descendants of a process, and their use of resources, from ``/proc``."""
+"""Processes, memory and cores: what a process uses, and what the machine has."""
 
 from __future__ import annotations
 
@@ -8,10 +8,74 @@ import math
 import os
 import signal
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from resource import RUSAGE_CHILDREN, RUSAGE_SELF, getrusage
 
-from shrinkfx.system.host_memory import list_cgroups
+_V2 = ("memory.max", "memory.current", "inactive_file")
+_V1 = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+
+
+def estimate_available_bytes(root: Path = Path("/")) -> int:
+    """Estimate the available memory in bytes, within the cgroup limits of this process.
+
+    Args:
+        root: folder that contains ``proc`` and ``sys``.
+    """
+    limits = [_read_machine_memory(root)]
+    for folder, version in list_cgroups(root, "memory"):
+        names = _V2 if version == 2 else _V1
+        with suppress(OSError, ValueError, KeyError):  # "max" is no limit
+            limits.append(_read_cgroup_memory(folder, *names))
+    return max(0, min(limits))
+
+
+def _read_machine_memory(root: Path) -> int:
+    fields = _read_fields(root / "proc/meminfo", ":")
+    return int(fields["MemAvailable"].split()[0]) * 1024
+
+
+def _read_cgroup_memory(folder: Path, limit: str, used: str, reclaimable: str) -> int:
+    """Return the memory in bytes that a cgroup may still allocate.
+
+    Inactive pages of the file cache count as available, because the kernel can reclaim
+    them.
+    """
+    cache = int(_read_fields(folder / "memory.stat", " ")[reclaimable])
+    taken = int((folder / used).read_text()) - cache
+    return int((folder / limit).read_text()) - taken
+
+
+def _read_fields(path: Path, separator: str) -> dict[str, str]:
+    lines = path.read_text(encoding="ascii").splitlines()
+    return {k: v for k, _, v in (line.partition(separator) for line in lines)}
+
+
+def list_cgroups(root: Path, controller: str) -> Iterator[tuple[Path, int]]:
+    """Yield the folder and the version (1 or 2) of each cgroup of this process.
+
+    The cgroup of the process comes first, then its ancestors.
+
+    Args:
+        root: folder that contains ``proc`` and ``sys``.
+        controller: the limited resource: ``memory`` or ``cpu``.
+    """
+    with suppress(OSError):
+        for line in (root / "proc/self/cgroup").read_text().splitlines():
+            _, controllers, path = line.split(":", 2)
+            if not controllers:
+                base, version = root / "sys/fs/cgroup", 2
+            elif controller in controllers.split(","):
+                base, version = root / "sys/fs/cgroup" / controller, 1
+            else:
+                continue
+            # In a cgroup namespace, the path may be that outside the namespace; then
+            # only the root of the hierarchy exists here, which is the last folder.
+            parts = Path(path.strip("/")).parts
+            for end in range(len(parts), -1, -1):
+                yield base.joinpath(*parts[:end]), version
+
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES = os.sysconf("SC_PAGESIZE")
@@ -217,3 +281,33 @@ def kill_with_group(pid: int) -> None:
         if group != os.getpgrp():
             os.killpg(group, signal.SIGKILL)
         os.kill(pid, signal.SIGKILL)
+
+
+class ProcessState:
+    """State of this process that decides which CPU time counts for a run.
+
+    Attributes:
+        unclaimed: whether the CPU time so far, mostly of imports, counts for the next
+            run. The command line sets this, because its process exists only for a run.
+    """
+
+    unclaimed = False
+
+
+def measure_tree_cpu_s() -> float:
+    """Return the CPU-seconds of this process, of ended children and of descendants.
+
+    An ended child counts only if its parent has waited for it. The values of living
+    descendants have a resolution of a hundredth of a second.
+    """
+    usages = (getrusage(scope) for scope in (RUSAGE_SELF, RUSAGE_CHILDREN))
+    seconds = sum(usage.ru_utime + usage.ru_stime for usage in usages)
+    return seconds + sample_processes(list_descendants(os.getpid())).cpu_seconds
+
+
+def measure_earlier_cpu_s() -> float:
+    """Return the CPU-seconds so far that do not count for a run that begins now."""
+    if ProcessState.unclaimed:
+        ProcessState.unclaimed = False
+        return 0.0
+    return measure_tree_cpu_s()

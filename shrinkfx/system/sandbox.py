@@ -26,7 +26,7 @@ from typing import Self
 
 from shrinkfx.errors import Flag, UsageError
 from shrinkfx.system import scratch
-from shrinkfx.system.user_cache import cache_folder
+from shrinkfx.system.folders import cache_folder
 
 _NAMESPACES = (
     *("--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts"),

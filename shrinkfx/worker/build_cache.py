@@ -7,12 +7,12 @@ import os
 import time
 from pathlib import Path
 
-from shrinkfx.system import user_cache
+from shrinkfx.system.folders import cache_folder
 
 
 def folder() -> Path:
     """Return the cache folder of the user; it need not exist."""
-    return user_cache.cache_folder("shrinkfx")
+    return cache_folder("shrinkfx")
 
 
 _MAX_DAYS = 60

@@ -42,7 +42,7 @@ from shrinkfx.protocol.answers import (
 from shrinkfx.protocol.requests import ExportRunnable, ReadSettings, Task
 from shrinkfx.run.sweep import SweepFinding, Swept
 from shrinkfx.sweep.examples import SweepFailure
-from shrinkfx.system.folder_lock import is_folder_locked
+from shrinkfx.system.folders import is_folder_locked
 
 DEFAULTS: Mapping[str, object] = {
     "comprehensive_padding": True,

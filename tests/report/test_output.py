@@ -30,7 +30,7 @@ from shrinkfx.program.uninstalled_files import UninstalledFiles
 from shrinkfx.report.output import write_smallest_repro, write_surest
 from shrinkfx.report.record import NoSource, ReproFiles
 from shrinkfx.report.repro import DATA
-from shrinkfx.system.output_folder import output_folder, remove_if_empty
+from shrinkfx.system.folders import output_folder, remove_if_empty
 
 SLICED = """
 import torch

@@ -391,7 +391,7 @@ SCRIPT = """
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.program.sizes import Space, Symbol
 from shrinkfx.sweep.examples import Answer, Example, Examples
-from shrinkfx.sweep.boundary import Grid, find_smaller_beyond_passes
+from shrinkfx.sweep.minimise import Grid, find_smaller_beyond_passes
 from shrinkfx.sweep.hunt import Plan, sweep
 
 def run(sizes):

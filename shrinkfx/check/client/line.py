@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import select
+import signal
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Protocol, TypeVar
 
 from shrinkfx.errors import WorkerError
@@ -14,6 +17,34 @@ from shrinkfx.protocol.answers import Ending
 from shrinkfx.protocol.record import Message
 from shrinkfx.protocol.requests import CLOCK_LIMIT_FACTOR, Request
 from shrinkfx.system.own_time import OwnTime
+
+
+@contextlib.contextmanager
+def held_interrupt() -> Iterator[Callable[[], bool]]:
+    """Delay Ctrl-C to the end of the block.
+
+    An interrupt at any other moment would leave half a line in the pipe, or an answer
+    that is never read. Only the main thread gets interrupts; another handler stays in
+    force.
+
+    Yields:
+        A function that tells whether Ctrl-C was pressed.
+    """
+    signals: list[int] = []
+    if (
+        threading.current_thread() is not threading.main_thread()
+        or signal.getsignal(signal.SIGINT) is not signal.default_int_handler
+    ):
+        yield lambda: False
+        return
+    signal.signal(signal.SIGINT, lambda number, _: signals.append(number))
+    try:
+        yield lambda: bool(signals)
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        if signals:
+            signal.raise_signal(signal.SIGINT)
+
 
 _GRACE_S, _GLANCE_S = 60.0, 0.1
 

@@ -19,8 +19,7 @@ from types import MappingProxyType, TracebackType
 from typing import Self
 
 from shrinkfx.check.client import environment as environments
-from shrinkfx.check.client.interrupts import held_interrupt
-from shrinkfx.check.client.line import Line
+from shrinkfx.check.client.line import Line, held_interrupt
 from shrinkfx.check.client.orphans import kill_marked, new_mark
 from shrinkfx.check.client.zygote import ADOPTION, Zygote
 from shrinkfx.errors import LoadError, StorageError, UsageError, WorkerError

@@ -51,8 +51,7 @@ from shrinkfx.protocol.captured import (
     Step,
 )
 from shrinkfx.protocol.choices import InductorOptions
-from shrinkfx.system.atomic_files import write_json
-from shrinkfx.system.output_folder import CAPTURE, INTAKE, moved_file_finder
+from shrinkfx.system.folders import CAPTURE, INTAKE, moved_file_finder, write_json
 
 END = "end.json"
 """How the script ended; once this file exists, a captured program can be reduced."""

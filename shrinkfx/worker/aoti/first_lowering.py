@@ -31,7 +31,7 @@ from shrinkfx.protocol.files import LOWERING
 from shrinkfx.protocol.requests import Request
 from shrinkfx.worker.aoti.backend import build
 from shrinkfx.worker.aoti.fast_build import StepPassed, fast_build, with_plain_wrapper
-from shrinkfx.worker.forkserver.progress_bars import without_monitor_thread
+from shrinkfx.worker.forkserver.supervise import without_monitor_thread
 from shrinkfx.worker.model import Program
 from shrinkfx.worker.private_api import build_api, first_lowering_api, inductor_api
 from shrinkfx.worker.private_api.graph_api import pytree as _pytree

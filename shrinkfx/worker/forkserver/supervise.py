@@ -9,8 +9,8 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import faulthandler
+import importlib
 import os
-import re
 import resource
 import select
 import signal
@@ -20,7 +20,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from shrinkfx.failure.readers.script import name_frame
 from shrinkfx.program.display_text import cut_middle
@@ -117,19 +117,17 @@ def supervise(
     sys.stdout.flush()
     sys.stderr.flush()
     server = os.getpid()
-    with driver_log() as driver:
-        child = os.fork() if warm is None else warm
-        if child == 0:
-            run_child(work, folder, server)
-        watch = Watch(child, set() if unwatched is None else unwatched)
-        timer = OwnTime(watch.sample_usage)
-        try:
-            how, code = wait_for_end(watch, timer, request, cancelled)
-            if how in ("timeout", "late", "memory"):
-                watch.abort()
-        finally:
-            watch.kill_all()
-        xids = driver.read_failures()
+    child = os.fork() if warm is None else warm
+    if child == 0:
+        run_child(work, folder, server)
+    watch = Watch(child, set() if unwatched is None else unwatched)
+    timer = OwnTime(watch.sample_usage)
+    try:
+        how, code = wait_for_end(watch, timer, request, cancelled)
+        if how in ("timeout", "late", "memory"):
+            watch.abort()
+    finally:
+        watch.kill_all()
     if not folder.is_dir():
         raise FileNotFoundError(
             f"{folder} was removed, together with the results in it"
@@ -143,7 +141,7 @@ def supervise(
         seconds=time.monotonic() - started,
         cpu_seconds=watch.cpu_seconds,
         peak_rss_bytes=watch.peak_rss_bytes,
-        log=_read_ends(folder / "log") + xids,
+        log=_read_ends(folder / "log"),
         runs=max(1, stages.count("run")),
         built=_built(folder / BUILT),
         operator=_read_ends(folder / OPERATOR),
@@ -264,62 +262,6 @@ def _read_ends(path: Path) -> str:
             return (first + file.read()).decode(errors="replace")
     except OSError:
         return ""
-
-
-# Read the messages of the GPU's driver while a child runs, from the kernel's log.
-#
-# An Xid message distinguishes a fault of the program from a fault of the machine,
-# which CUDA's own messages do not. Reading the log needs privileges that a container
-# seldom has; without them, the result is empty.
-
-KERNEL_LOG = Path("/dev/kmsg")
-_DRIVER = Path("/dev/nvidiactl")
-_RECORD = re.compile(r"^\d+,\d+,\d+,[^;\n]*;([^\n]*NVRM: Xid [^\n]*)", re.MULTILINE)
-"""The format in ``Documentation/ABI/testing/dev-kmsg`` of the kernel."""
-_MOST = 1000
-"""The number of records to read, because other drivers may flood the log."""
-
-
-class DriverLog:
-    """Reads the records that are written to the log after this object was created."""
-
-    def __init__(self, source: int | None) -> None:
-        self._source = source
-
-    def read_failures(self) -> str:
-        """Return the driver's failure messages since the last call, one a line."""
-        return "".join(f"{line}\n" for line in _RECORD.findall(self._read()))
-
-    def _read(self) -> str:
-        if self._source is None:
-            return ""
-        records = []
-        for _ in range(_MOST):
-            try:
-                data = os.read(self._source, 8192)
-            except BrokenPipeError:  # overwritten before it was read
-                continue
-            except OSError:  # there are no more records
-                break
-            if not data:
-                break
-            records.append(data.decode(errors="replace"))
-        return "".join(records)
-
-
-@contextlib.contextmanager
-def driver_log(path: Path = KERNEL_LOG, driver: Path = _DRIVER) -> Iterator[DriverLog]:
-    """Open the kernel's log at its end; without a GPU or permission, read nothing."""
-    source = None
-    with contextlib.suppress(OSError):
-        if driver.exists():
-            source = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-            os.lseek(source, 0, os.SEEK_END)
-    try:
-        yield DriverLog(source)
-    finally:
-        if source is not None:
-            os.close(source)
 
 
 _KILL_S = 30.0
@@ -478,3 +420,30 @@ def _find_broken_limit(
     if timer.passed_s > request.wall_clock_limit_s:
         return "late"
     return "memory" if watch.exceeds(request.max_rss_bytes) else ""
+
+
+# Keep Inductor's progress bars from starting a thread, which would not survive a fork.
+#
+# Without tqdm, torch shows no bars (``torch/hub.py``), and this does nothing.
+
+_BARS: Any = None
+with contextlib.suppress(ImportError):
+    _BARS = importlib.import_module("tqdm").tqdm
+
+
+def disable_monitor_thread() -> None:
+    """Let the bars of this process start no monitor thread from now on."""
+    if _BARS is not None:
+        _BARS.monitor_interval = 0
+
+
+@contextlib.contextmanager
+def without_monitor_thread() -> Iterator[None]:
+    """Let the bars start no monitor thread inside the context."""
+    before = getattr(_BARS, "monitor_interval", 0)
+    disable_monitor_thread()
+    try:
+        yield
+    finally:
+        if _BARS is not None:
+            _BARS.monitor_interval = before

@@ -16,7 +16,7 @@ import pytest
 from shrinkfx.check import environments
 from shrinkfx.check.environments import Pip, find, home, make, remove_unusable
 from shrinkfx.errors import InstallError, UsageError
-from shrinkfx.system.folder_lock import lock_folder
+from shrinkfx.system.folders import lock_folder
 
 pytestmark = [
     pytest.mark.processes,
