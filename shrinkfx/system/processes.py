@@ -294,15 +294,22 @@ class ProcessState:
     unclaimed = False
 
 
+def measure_own_cpu_s() -> float:
+    """Return the CPU-seconds of this process and of its children that have ended."""
+    usages = (getrusage(scope) for scope in (RUSAGE_SELF, RUSAGE_CHILDREN))
+    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
+
+
 def measure_tree_cpu_s() -> float:
     """Return the CPU-seconds of this process, of ended children and of descendants.
 
     An ended child counts only if its parent has waited for it. The values of living
     descendants have a resolution of a hundredth of a second.
     """
-    usages = (getrusage(scope) for scope in (RUSAGE_SELF, RUSAGE_CHILDREN))
-    seconds = sum(usage.ru_utime + usage.ru_stime for usage in usages)
-    return seconds + sample_processes(list_descendants(os.getpid())).cpu_seconds
+    return (
+        measure_own_cpu_s()
+        + sample_processes(list_descendants(os.getpid())).cpu_seconds
+    )
 
 
 def measure_earlier_cpu_s() -> float:

@@ -36,6 +36,8 @@ from shrinkfx.worker.forkserver.serve import (
 )
 from shrinkfx.worker.forkserver.supervise import (
     Work,
+    describe_error,
+    open_stages,
     restore_sigchld,
     write_answer,
 )
@@ -213,12 +215,7 @@ def _start(setup: Setup, threads: int) -> tuple[AnyWorker, Ready]:
 
 def _answer_once(folder: Path) -> None:
     job = Job.from_line((folder / JOB).read_text())
-    setup, request = job.setup, job.request
-    stages = os.open(folder / "stage", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
-
-    def note(stage: str) -> None:
-        os.write(stages, stage.encode() + b"\n")
-
+    setup, request, note = job.setup, job.request, open_stages(folder)
     import faulthandler
 
     with _collecting_once():
@@ -226,7 +223,6 @@ def _answer_once(folder: Path) -> None:
 
         from shrinkfx.worker.aoti import backend as aoti
         from shrinkfx.worker.disk_space import limit_folder_size
-        from shrinkfx.worker.forkserver.supervise import describe_error
         from shrinkfx.worker.loading.load import preload
         from shrinkfx.worker.tasks import Worker
 

@@ -16,13 +16,13 @@ from shrinkfx.errors import LoadError
 from shrinkfx.protocol.answers import Ready
 from shrinkfx.protocol.choices import Backend
 from shrinkfx.protocol.requests import Setup
+from shrinkfx.system.processes import measure_own_cpu_s
 from shrinkfx.worker.aoti import backend as aoti
 from shrinkfx.worker.child_main import AnyWorker
 from shrinkfx.worker.cpu_memory import guard_pages
 from shrinkfx.worker.cuda_memory import red_zones
 from shrinkfx.worker.disk_space import limit_folder_size
 from shrinkfx.worker.forkserver import last_words
-from shrinkfx.worker.forkserver.serve import used_cpu_s
 from shrinkfx.worker.forkserver.supervise import restore_sigchld
 from shrinkfx.worker.interpreter import backend as interpreter
 from shrinkfx.worker.loading import devices
@@ -111,7 +111,7 @@ def start(setup: Setup, threads: int) -> tuple[AnyWorker, Ready]:
         gpu=gpu,
         ignored_options=tuple(ignored),
         no_guard_pages=_no_guard_pages(is_on_gpu(setup)),
-        cpu_seconds=used_cpu_s(),
+        cpu_seconds=measure_own_cpu_s(),
         missing_features=_missing_features(setup),
     )
 

@@ -6,7 +6,6 @@ import contextlib
 import os
 import resource
 import secrets
-import signal
 import subprocess
 import time
 import zlib
@@ -15,7 +14,7 @@ from pathlib import Path
 
 from shrinkfx.protocol.requests import MARK
 from shrinkfx.system import scratch
-from shrinkfx.system.processes import read_rss_bytes
+from shrinkfx.system.processes import kill_with_group, read_rss_bytes
 
 _BITS = 28
 """The bits of a server's number that distinguish it from others of its process."""
@@ -79,17 +78,8 @@ def kill_marked(mark: str) -> None:
         if not pids:
             return
         for pid in pids:
-            _kill(pid)
+            kill_with_group(pid)
         time.sleep(0.005)
-
-
-def _kill(pid: int) -> None:
-    """Kill a process and its group, so that what it forks meanwhile dies too."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        group = os.getpgid(pid)
-        if group != os.getpgrp():
-            os.killpg(group, signal.SIGKILL)
-        os.kill(pid, signal.SIGKILL)
 
 
 def _pids() -> list[int]:

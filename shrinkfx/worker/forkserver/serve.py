@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import resource
 import select
 import shutil
 import signal
@@ -23,14 +22,13 @@ import traceback
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from resource import RUSAGE_CHILDREN, RUSAGE_SELF
 from typing import NoReturn, Protocol
 
 from shrinkfx.protocol.answers import Answer, Done, Ending
 from shrinkfx.protocol.record import Message
 from shrinkfx.protocol.requests import LINE, MARK, ForkServer, Request
 from shrinkfx.system import scratch
-from shrinkfx.system.processes import kill_with_group
+from shrinkfx.system.processes import kill_with_group, measure_own_cpu_s
 from shrinkfx.worker.forkserver.supervise import (
     Note,
     Work,
@@ -196,9 +194,9 @@ class _Server:
             scratch.remove_with_packages(self.directory)
 
     def _answer(self, request: Request) -> None:
-        used = used_cpu_s()
+        used = measure_own_cpu_s()
         work = _without_connection(self.line, self.answerer(request))
-        used = used_cpu_s() - used
+        used = measure_own_cpu_s() - used
         if isinstance(request.task, ForkServer):
             self._fork(request.task)
             done = Ending("exit", 0, "done", answer=Done(), cpu_seconds=used)
@@ -266,12 +264,6 @@ def _open_fork_connection(task: ForkServer, server: int) -> Line:
     line.connect(f"/proc/self/fd/{folder}/{LINE}")
     os.close(folder)
     return Line(os.dup(line.fileno()), line.detach())
-
-
-def used_cpu_s() -> float:
-    """Return the CPU-seconds of this process and of its children that have ended."""
-    usages = (resource.getrusage(who) for who in (RUSAGE_SELF, RUSAGE_CHILDREN))
-    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
 
 
 def _without_connection(line: Line, work: Work) -> Work:

@@ -191,6 +191,11 @@ def _detach_child(folder: Path, server: int) -> Note:
     _, hard_limit = resource.getrlimit(resource.RLIMIT_CORE)
     resource.setrlimit(resource.RLIMIT_CORE, (0, hard_limit))  # crashes are expected
     faulthandler.enable(2)
+    return open_stages(folder)
+
+
+def open_stages(folder: Path) -> Note:
+    """Return the function that records each stage of a child before it begins."""
     stages = os.open(folder / "stage", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
 
     def note(stage: str) -> None:
