@@ -248,15 +248,22 @@ def _is_described(ending: Ending) -> bool:
     return isinstance(ending.answer, Description)
 
 
+def _failed_log(ending: Ending) -> str | None:
+    """Return the log and the message of a child that failed; None if it did not."""
+    if ending.how == "exit" and not ending.code and not ending.raised:
+        return None
+    return ending.log + (ending.raised.message if ending.raised else "")
+
+
 def refuse_if_full(ending: Ending, folders: tuple[Path, ...]) -> None:
     """Refuse an answer from a child that ran out of disk space.
 
     Raises:
         StorageError: a disk is full.
     """
-    if ending.how == "exit" and not ending.code and not ending.raised:
+    log = _failed_log(ending)
+    if log is None:
         return
-    log = ending.log + (ending.raised.message if ending.raised else "")
     for folder in folders:
         if match := _NO_SPACE.search(log):
             raise StorageError(str(folder), match[1], _FREE_SPACE)
@@ -285,12 +292,9 @@ def _refuse_if_lost(ending: Ending) -> None:
     """Stop if the GPU is lost, because no further request would be answered.
 
     Raises:
-        WorkerError: with the driver's message.
+        WorkerError: with CUDA's message.
     """
-    if ending.how == "exit" and not ending.code and not ending.raised:
-        return
-    log = ending.log + (ending.raised.message if ending.raised else "")
-    if why := find_gpu_loss(log):
+    if why := find_gpu_loss(_failed_log(ending) or ""):
         raise WorkerError(f"the GPU is no longer available ({why}): {_SEE_DRIVER}")
 
 
