@@ -194,7 +194,7 @@ class Server:
         return ending
 
     def fork(self, request: Request) -> Ending:
-        """Let the process fork a server like itself (``fork.py``).
+        """Let the process fork a server like itself (``worker_slots.py``).
 
         Returns:
             The ending of the request: the server prepares itself before its first fork.
