@@ -41,7 +41,7 @@ from shrinkfx.protocol.answers import Done, Inspected, Row, Status
 from shrinkfx.protocol.choices import Backend, Build, Probe
 from shrinkfx.protocol.requests import CheckOptions, ExportSample, InspectEnvironment
 from shrinkfx.system import scratch
-from shrinkfx.system.host_memory import estimate_available_bytes
+from shrinkfx.system.processes import estimate_available_bytes
 from shrinkfx.versions import RANGE, __version__, how_tested
 
 SCHEMA = 1
@@ -156,11 +156,10 @@ def probe_compiler(_: Path) -> str:
 
 def probe_report_page(_: Path) -> str:
     """Import the modules that write a report."""
-    needed = "igraph", "jinja2"
-    if missing := [name for name in needed if find_spec(name) is None]:
-        raise PartMissing(f"not installed: {', '.join(missing)}")
+    if find_spec("jinja2") is None:
+        raise PartMissing("not installed: jinja2")
     run_tool([sys.executable, "-P", "-c", "import shrinkfx.report.page.page"])
-    return f"{' and '.join(needed)} can be imported"
+    return "jinja2 can be imported"
 
 
 def probe_worker(program: Path) -> str:
@@ -297,7 +296,7 @@ PARTS = (
     Part(
         "report.html",
         "A run writes no report.html.",
-        f"Run {sys.executable} -m pip install igraph jinja2.",
+        f"Run {sys.executable} -m pip install jinja2.",
         probe_report_page,
     ),
     Part(

@@ -23,9 +23,13 @@ from shrinkfx.intake.found import PROGRAM, SOURCE_ARCHIVE, ResolvedProgram, is_s
 from shrinkfx.intake.preload_choice import choose_session_preloads
 from shrinkfx.options.options import Options
 from shrinkfx.protocol.captured import MAIN, CapturedProgram
-from shrinkfx.system.atomic_files import DRAFT
-from shrinkfx.system.folder_lock import lock_folder
-from shrinkfx.system.output_folder import INTAKE, output_folder, remove_if_empty
+from shrinkfx.system.folders import (
+    DRAFT,
+    INTAKE,
+    lock_folder,
+    output_folder,
+    remove_if_empty,
+)
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,6 @@ from shrinkfx.findings.chain import Layout, SizeSymbol
 from shrinkfx.findings.code import CodeLine, Quoted
 from shrinkfx.findings.operators import Operator, OperatorMismatch
 from shrinkfx.findings.record import Explanation, Row
-from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.listing.names import Names, rename_values, short_names
 from shrinkfx.program.listing.printed_program import MAIN, PrintedProgram
 from shrinkfx.program.skeleton import FEEDS, Node, Role, Skeleton

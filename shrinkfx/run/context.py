@@ -37,7 +37,6 @@ from shrinkfx.system.processes import (
     measure_tree_cpu_s,
 )
 from shrinkfx.system.sandbox import Sandbox
-from shrinkfx.system.used import measure_earlier_cpu_s, measure_tree_cpu_s
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,7 @@ from shrinkfx.protocol.answers import (
     Printed,
     Row,
     Status,
+    Unresolved,
 )
 from shrinkfx.protocol.choices import Backend, Build, Probe
 from shrinkfx.protocol.requests import Request

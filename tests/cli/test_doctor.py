@@ -83,7 +83,7 @@ def test_torch_and_the_modules_of_a_report_may_be_missing(
     parts = [part for part in PARTS if part.name in ("PyTorch", "report.html")]
     *_, torch, page = doctor.examine(parts)
     assert torch.status is page.status is Status.MISSING
-    assert page.detail == "not installed: igraph, jinja2"
+    assert page.detail == "not installed: jinja2"
 
 
 @pytest.mark.processes

@@ -28,8 +28,7 @@ from shrinkfx.run import context
 from shrinkfx.run.context import OVERHEAD, RunContext, Subject
 from shrinkfx.run.folder import open_run_folder
 from shrinkfx.run.reduction import jobs_for
-from shrinkfx.system.host_memory import estimate_available_bytes
-from shrinkfx.system.used import measure_tree_cpu_s
+from shrinkfx.system.processes import estimate_available_bytes, measure_tree_cpu_s
 from shrinkfx.testing import chain, whole
 from shrinkfx.versions import why_untested
 

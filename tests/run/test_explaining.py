@@ -59,7 +59,7 @@ from shrinkfx.run.folder import (
     record_run_end,
 )
 from shrinkfx.run.result import Result, VerifiedResult
-from shrinkfx.system.folder_lock import lock_folder
+from shrinkfx.system.folders import lock_folder
 from shrinkfx.testing import chain, whole
 
 # What is known of a cause is told, and takes nothing away from the result.

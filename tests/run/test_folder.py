@@ -54,7 +54,7 @@ from shrinkfx.run.folder import (
     record_run_end,
     variables_to_test,
 )
-from shrinkfx.system.folder_lock import LOCK, is_folder_locked, lock_folder
+from shrinkfx.system.folders import LOCK, is_folder_locked, lock_folder
 from shrinkfx.testing import chain, whole
 
 # Who may work in a folder, on what, and what is left there.

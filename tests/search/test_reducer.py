@@ -21,7 +21,7 @@ from shrinkfx.program.view import View
 from shrinkfx.search.asker import Asker, Budget
 from shrinkfx.search.reducer import Reducer
 from shrinkfx.search.strategy import Strategy, choose
-from shrinkfx.strategies.drop_nodes import DropNodes
+from shrinkfx.strategies.operators import DropNodes
 from shrinkfx.testing import (
     Answer,
     FakeOracle,

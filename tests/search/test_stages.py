@@ -33,7 +33,7 @@ from shrinkfx.search.staged import (
     select_near_or_known,
 )
 from shrinkfx.search.strategy import Strategy, choose
-from shrinkfx.strategies.drop_nodes import DropNodes
+from shrinkfx.strategies.operators import DropNodes
 from shrinkfx.testing import Answer, FakeOracle, chain, listed, listing, needs, whole
 
 # Stages of a search, whatever they are: each confirms the one before, or goes on.

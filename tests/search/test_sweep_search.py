@@ -21,7 +21,6 @@ from shrinkfx.failure.verdict import Observation
 from shrinkfx.journal.journal import Database, read_progress
 from shrinkfx.program.sizes import Sizes, Space, Symbol
 from shrinkfx.run.sweep import SweepJournal
-from shrinkfx.sweep.boundary import Grid
 from shrinkfx.sweep.examples import (
     Answer,
     Example,
@@ -30,7 +29,7 @@ from shrinkfx.sweep.examples import (
     judge_example,
 )
 from shrinkfx.sweep.hunt import Plan, sweep
-from shrinkfx.sweep.minimise import collect_failures, minimise_outside
+from shrinkfx.sweep.minimise import Grid, collect_failures, minimise_outside
 
 # Each of the sizes is run once, whatever happens in between.
 

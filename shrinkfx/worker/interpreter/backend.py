@@ -36,7 +36,7 @@ from torch.export.graph_signature import InputKind
 
 from shrinkfx.errors import LoadError
 from shrinkfx.protocol.choices import InductorOptions
-from shrinkfx.worker.forkserver.progress_bars import disable_monitor_thread
+from shrinkfx.worker.forkserver.supervise import disable_monitor_thread
 from shrinkfx.worker.graph.describe import mutates
 from shrinkfx.worker.interpreter import retarget
 from shrinkfx.worker.interpreter.cuda_source import (

@@ -26,8 +26,8 @@ from torch.export import ExportedProgram
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from shrinkfx.program.display_text import first_line
-from shrinkfx.program.sizes import sizes_near_export
 from shrinkfx.program.pytorch_names import PYTORCH_NAMESPACES
+from shrinkfx.program.sizes import sizes_near_export
 from shrinkfx.protocol.answers import Examined
 from shrinkfx.protocol.operators import Misbehavior, OperatorFinding
 from shrinkfx.protocol.requests import Examine, ExamineCandidate
