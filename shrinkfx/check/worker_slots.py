@@ -229,7 +229,7 @@ class ForkQuery:
         """Wait for the verdict.
 
         Raises:
-            Undecided: there is no verdict; ``ForkSlots.alone`` gets one.
+            ConcurrentQueryError: there is no verdict; ``ForkSlots.alone`` gets one.
         """
         self._slots.wait([self])
         if isinstance(self._answer, Exception):
@@ -298,7 +298,7 @@ class ForkQuery:
 def choose_least_used_gpu(count: int, used: Sequence[int]) -> int:
     """Choose the GPU that the fewest forks use; the first of equals.
 
-    >>> [least_used(2, used) for used in ([], [0], [0, 1], [0, 1, 0])]
+    >>> [choose_least_used_gpu(2, used) for used in ([], [0], [0, 1], [0, 1, 0])]
     [0, 1, 0, 1]
     """
     return min(range(count), key=lambda gpu: (list(used).count(gpu), gpu))

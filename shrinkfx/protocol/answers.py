@@ -17,8 +17,6 @@ from shrinkfx.protocol.source import Source
 
 # Each task names the subclass of ``Answer`` that it expects; instead of it,
 # ``Raised``, ``Invalid``, ``Unresolved``, ``Stopped`` or ``NotSanitized`` may come.
-# The answers to tasks that check nothing are in ``descriptions.py`` and
-# ``listed.py``. ``tasks.py`` imports all of them, so a caller can parse any answer.
 
 
 @dataclass(frozen=True)

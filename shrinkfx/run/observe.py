@@ -823,7 +823,7 @@ _IGNORED = (
 # content differs between processes. A failure that does not depend on that memory
 # must not be reduced to one that does, because its repro would pass where the memory
 # happens to hold zeros. So checks fill the adjacent memory with known values
-# (``checking/tails.py`` of the worker). Programs without such operators are not
+# (``checking/check.py`` of the worker). Programs without such operators are not
 # tested.
 
 

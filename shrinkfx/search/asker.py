@@ -93,7 +93,7 @@ class Asker:
 
         Raises:
             BudgetExhausted: the verdict is unknown, and the budget allows no check.
-            ShareSpent: the verdict is unknown, and ``most`` queries were made.
+            PhaseLimitReached: the verdict is unknown, and ``most`` queries were made.
         """
         verdict = self._answers.get(candidate.digest)
         if verdict is not None:

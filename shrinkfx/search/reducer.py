@@ -2,8 +2,8 @@
 
 This is delta debugging (Zeller and Hildebrandt, "Simplifying and Isolating
 Failure-Inducing Input", IEEE TSE 28(2), 2002); the deltas are the edits that strategies
-propose. ``course`` decides the next query, and ``asker`` answers it and counts its
-cost.
+propose. ``search_state`` decides the next query, and ``asker`` answers it and counts
+its cost.
 
 The result of a complete search is 1-minimal for dropping operators: without any single
 operator that can be dropped it does not fail, unless that query had no answer.

@@ -44,7 +44,7 @@ class Pending(Protocol):
         """Wait for the verdict; raise what the oracle raised.
 
         Raises:
-            Undecided: there is no answer, and a parallel query may be the cause.
+            ConcurrentQueryError: there is no answer, and a parallel query may be why.
         """
         ...
 

@@ -207,7 +207,7 @@ def seen_without_guard_pages(
 # Guard pages are an allocator, which is chosen when a package is run. So one package
 # is run without them, with them on either side, and ten times more. It is the whole
 # candidate of a functional program, in the build of the search and with evidence for
-# suspects (``in_one.py``). Only the setting without buffer reuse needs other code. A
+# suspects. Only the setting without buffer reuse needs other code. A
 # failure that does not show is left to the file's own program in the stock build.
 
 

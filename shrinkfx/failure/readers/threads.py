@@ -164,7 +164,7 @@ def find_user_frame(log: str) -> str:
 
     A function that a repro embeds is named without the file.
 
-    >>> own_frame('''Current thread 0x00007f17f1459b80 (most recent call first):
+    >>> find_user_frame('''Current thread 0x00007f17f1459b80 (most recent call first):
     ...   File "/env/site-packages/torch/fx/node.py", line 887 in __setattr__
     ...   File "/home/me/passes.py", line 15 in settle
     ...   File "/env/site-packages/torch/_inductor/compile_fx.py", line 582 in passes

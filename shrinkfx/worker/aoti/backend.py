@@ -28,7 +28,7 @@ from shrinkfx.worker.aoti.fast_build import fast_build, with_plain_wrapper
 from shrinkfx.worker.aoti.object_store import SharedObjects
 from shrinkfx.worker.disk_space import require_space_for_weights
 from shrinkfx.worker.loading.devices import gpu_of
-from shrinkfx.worker.private_api import build_api, inductor_api, weights_api
+from shrinkfx.worker.private_api import fast_build_api, inductor_api, weights_api
 
 
 def import_inductor() -> None:
@@ -172,14 +172,14 @@ def instrument_kernels(flags: str) -> Iterator[None]:
     Only a process under AddressSanitizer can load a library that is instrumented for
     it, but that process would take several times as long to compile the library.
     """
-    stock = build_api.CppBuilder.get_command_line
+    stock = fast_build_api.CppBuilder.get_command_line
 
-    def command(builder: build_api.CppBuilder) -> str:
+    def command(builder: fast_build_api.CppBuilder) -> str:
         line = stock(builder)
         is_kernel = builder.get_target_file_path().endswith((".kernel.o", ".so"))
         return f"{line} {flags}" if is_kernel else line
 
-    with mock.patch.object(build_api.CppBuilder, "get_command_line", command):
+    with mock.patch.object(fast_build_api.CppBuilder, "get_command_line", command):
         yield
 
 
@@ -290,12 +290,12 @@ def cache_instruction_sets() -> Iterator[None]:
 
     Only successes are stored, because a failure may be temporary.
     """
-    if build_api.FEATURE.missing:
+    if fast_build_api.FEATURE.missing:
         yield
         return
-    original = build_api.VecISA.check_build
+    original = fast_build_api.VecISA.check_build
 
-    def check_build(isa: build_api.VecISA, code: str) -> bool:
+    def check_build(isa: fast_build_api.VecISA, code: str) -> bool:
         note = _note(isa, code)
         if note and note.exists():
             build_cache.note_use(note)
@@ -307,11 +307,11 @@ def cache_instruction_sets() -> Iterator[None]:
                 note.touch()
         return usable
 
-    with mock.patch.object(build_api.VecISA, "check_build", check_build):
+    with mock.patch.object(fast_build_api.VecISA, "check_build", check_build):
         yield
 
 
-def _note(isa: build_api.VecISA, code: str) -> Path | None:
+def _note(isa: fast_build_api.VecISA, code: str) -> Path | None:
     """Return the file that records a success; None if the machine is not known."""
     try:
         identity = repr((code, isa.build_arch_flags(), isa.build_macro(), _machine()))
@@ -335,7 +335,7 @@ def _machine() -> tuple[object, ...]:
         sorted({line for line in lines if line.startswith(_CPU_LINES)}),
         compiler,
         build_cache.identity(native.find_compiler(compiler) or compiler),
-        build_api.get_compiler_version_info(compiler),
+        fast_build_api.get_compiler_version_info(compiler),
         torch.__version__,
         build_cache.identity(str(libtorch)),
         variables,

@@ -1,8 +1,9 @@
 """Build a candidate's library faster than AOTInductor does, from the same code.
 
-The code that does not depend on the model is compiled once (``runtime_object.py``); the
-rest of the wrapper and the kernels are compiled in parallel. If a step fails, it is
-repeated with AOTInductor's own method, so any failure has AOTInductor's message.
+The code that does not depend on the model is compiled once
+(``runtime_instances.cpp``); the rest of the wrapper and the kernels are compiled in
+parallel. If a step fails, it is repeated with AOTInductor's own method, so any failure
+has AOTInductor's message.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from shrinkfx.worker import build_cache
 from shrinkfx.worker.aoti.object_store import NOT_SHARED, SharedObjects
 from shrinkfx.worker.forkserver.supervise import BUILT
 from shrinkfx.worker.model import Keywords
-from shrinkfx.worker.private_api import build_api, inductor_api
+from shrinkfx.worker.private_api import fast_build_api, inductor_api
 
 _WRAPPER_LEVEL = "compile_wrapper_opt_level"
 
@@ -60,25 +61,27 @@ def fast_build(
     Raises:
         StepPassed: the step ``only`` has passed.
     """
-    if build_api.FEATURE.missing:
-        built = Built(Build.FAST, Step.LOWERING, fallback=build_api.FEATURE.missing)
+    if fast_build_api.FEATURE.missing:
+        built = Built(
+            Build.FAST, Step.LOWERING, fallback=fast_build_api.FEATURE.missing
+        )
         (folder / BUILT).write_text(built.to_line())
         yield
         return
-    make, build = build_api.CppBuilder.__init__, build_api.CppBuilder.build
+    make, build = fast_build_api.CppBuilder.__init__, fast_build_api.CppBuilder.build
     session = _FastCompile(folder / BUILT, only, build, shared)
 
-    def remember(builder: build_api.CppBuilder, *args: Any, **kwargs: Any) -> None:
+    def remember(builder: fast_build_api.CppBuilder, *args: Any, **kwargs: Any) -> None:
         make(builder, *args, **kwargs)
         session.note_builder(builder)
 
-    def build_fast(builder: build_api.CppBuilder) -> None:
+    def build_fast(builder: fast_build_api.CppBuilder) -> None:
         session.build(builder)
 
     with (
         contextlib.closing(session),
-        mock.patch.object(build_api.CppBuilder, "__init__", remember),
-        mock.patch.object(build_api.CppBuilder, "build", build_fast),
+        mock.patch.object(fast_build_api.CppBuilder, "__init__", remember),
+        mock.patch.object(fast_build_api.CppBuilder, "build", build_fast),
         remember_headers(folder.parent),
     ):
         yield
@@ -101,7 +104,7 @@ class _FastCompile:
         self,
         record: Path,
         only: Step | None,
-        stock: Callable[[build_api.CppBuilder], None],
+        stock: Callable[[fast_build_api.CppBuilder], None],
         shared: SharedObjects,
     ) -> None:
         self._record = record
@@ -110,8 +113,8 @@ class _FastCompile:
         self._shared = shared
         self._home = build_cache.folder()  # now, because a script's home may change
         self._built = Built(Build.FAST, Step.LOWERING)
-        self._kernels: build_api.CppBuilder | None = None
-        self._wrapper: build_api.CppBuilder | None = None
+        self._kernels: fast_build_api.CppBuilder | None = None
+        self._wrapper: fast_build_api.CppBuilder | None = None
         self._runtime: Runtime | None = None
         self._compiling: _Command | None = None
         self._has_kernels = False
@@ -119,12 +122,12 @@ class _FastCompile:
         self._deferred = False
         self._write()
 
-    def note_builder(self, builder: build_api.CppBuilder) -> None:
+    def note_builder(self, builder: fast_build_api.CppBuilder) -> None:
         """Remember the kernels' builder, so that it can start with the wrapper's."""
         if builder.get_target_file_path().endswith(".kernel.o"):
             self._kernels = builder
 
-    def build(self, builder: build_api.CppBuilder) -> None:
+    def build(self, builder: fast_build_api.CppBuilder) -> None:
         target = builder.get_target_file_path()
         if target.endswith(".wrapper.o"):
             self._note_step(Step.WRAPPER)
@@ -144,7 +147,7 @@ class _FastCompile:
         if compiling:
             compiling.kill()
 
-    def _build_wrapper(self, builder: build_api.CppBuilder) -> None:
+    def _build_wrapper(self, builder: fast_build_api.CppBuilder) -> None:
         self._wrapper = builder
         try:
             if self._only:
@@ -157,7 +160,7 @@ class _FastCompile:
         if self._runtime is None and not self._deferred:
             self._stock(builder)
 
-    def _test_one_step(self, step: Step, builder: build_api.CppBuilder) -> None:
+    def _test_one_step(self, step: Step, builder: fast_build_api.CppBuilder) -> None:
         """Raise ``StepPassed`` if the step passes; else the stock build shows why."""
         tested = {Step.WRAPPER: builder, Step.KERNEL: self._kernels}.get(step)
         if step is Step.LOWERING:
@@ -170,7 +173,7 @@ class _FastCompile:
         # The stock build reaches the kernels only if the wrapper compiles.
         self._deferred = step is Step.KERNEL and not self._wrapper_error(builder)
 
-    def _compile_side_by_side(self, builder: build_api.CppBuilder) -> None:
+    def _compile_side_by_side(self, builder: fast_build_api.CppBuilder) -> None:
         if not getattr(inductor_api.config.aot_inductor, "link_libtorch", True):
             raise CannotBuild("the library is not linked with torch")
         words = _words(builder)
@@ -190,7 +193,7 @@ class _FastCompile:
         else:
             self._shared.store_object(words)
 
-    def _wrapper_error(self, builder: build_api.CppBuilder) -> str:
+    def _wrapper_error(self, builder: fast_build_api.CppBuilder) -> str:
         """Check the syntax of the wrapper's own part, or of all if it has none."""
         try:
             model_part, _ = self._split(builder)
@@ -198,7 +201,7 @@ class _FastCompile:
             return _syntax_error(builder)
         return _syntax_error(builder, model_part)
 
-    def _split(self, builder: build_api.CppBuilder) -> tuple[Path, str]:
+    def _split(self, builder: fast_build_api.CppBuilder) -> tuple[Path, str]:
         """Write the wrapper's own part; return its path and the common part."""
         source = Path(_source(_words(builder)))
         split = split_wrapper(source)
@@ -206,7 +209,7 @@ class _FastCompile:
         model_part.write_text(split.own, **AS_WRITTEN)
         return model_part, split.common
 
-    def _build_kernels(self, builder: build_api.CppBuilder) -> None:
+    def _build_kernels(self, builder: fast_build_api.CppBuilder) -> None:
         compiling, self._compiling = self._compiling, None
         if compiling is None or builder is not self._kernels:
             if not self._has_kernels:
@@ -219,7 +222,7 @@ class _FastCompile:
         if self._deferred and self._wrapper:  # the kernels compile in the stock build
             self._stock(self._wrapper)
 
-    def _link(self, builder: build_api.CppBuilder) -> None:
+    def _link(self, builder: fast_build_api.CppBuilder) -> None:
         """Link with the runtime object; if that fails, compile the whole wrapper."""
         assert self._wrapper is not None
         if self._runtime is not None:
@@ -287,7 +290,9 @@ def _run_compiler(words: Sequence[str]) -> str:
         return str(error)
 
 
-def _syntax_error(builder: build_api.CppBuilder, model_part: Path | None = None) -> str:
+def _syntax_error(
+    builder: fast_build_api.CppBuilder, model_part: Path | None = None
+) -> str:
     """Compile a file with ``-fsyntax-only``; return its first error, or ''.
 
     Args:
@@ -301,7 +306,7 @@ def _syntax_error(builder: build_api.CppBuilder, model_part: Path | None = None)
     return _run_compiler([*words, "-fsyntax-only"])
 
 
-def _words(builder: build_api.CppBuilder) -> list[str]:
+def _words(builder: fast_build_api.CppBuilder) -> list[str]:
     return shlex.split(builder.get_command_line())
 
 
@@ -336,9 +341,9 @@ def remember_headers(home: Path) -> contextlib.AbstractContextManager[object]:
         home: a folder that the children share.
     """
     name = "_precompile_header"
-    precompile = build_api.codecache._precompile_header
+    precompile = fast_build_api.codecache._precompile_header
     return mock.patch.object(
-        build_api.codecache, name, cache_header_names(precompile, home)
+        fast_build_api.codecache, name, cache_header_names(precompile, home)
     )
 
 
@@ -389,7 +394,7 @@ def _key(arguments: tuple[Any, ...], options: Keywords) -> str:
 NO_TEMPLATES = ("-fno-implicit-templates", "-fno-implicit-inline-templates")
 
 INSTANCES = Path(__file__).with_name("runtime_instances.cpp")
-INTERFACE = Path(torch.__file__).parent / build_api.INTERFACE
+INTERFACE = Path(torch.__file__).parent / fast_build_api.INTERFACE
 AS_WRITTEN: Any = {"encoding": "utf-8", "errors": "surrogateescape"}
 """How to read and write generated code, whatever bytes it contains."""
 
@@ -397,7 +402,7 @@ _INCLUDE = re.compile(r"#include <[\w./]+>")
 _STANDARD_INCLUDE = re.compile(r"^#include <[a-z_]+>$", re.MULTILINE)
 # The only template whose argument is a type of the model.
 _MODEL_TEMPLATE = (
-    build_api.MODEL_TEMPLATE,
+    fast_build_api.MODEL_TEMPLATE,
     "this->kernels_.reset(new AOTInductorModelKernels());",
 )
 # AOTInductor's header parses device names with std::regex. Without implicit templates

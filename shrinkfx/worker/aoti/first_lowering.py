@@ -33,7 +33,7 @@ from shrinkfx.worker.aoti.backend import build
 from shrinkfx.worker.aoti.fast_build import StepPassed, fast_build, with_plain_wrapper
 from shrinkfx.worker.forkserver.supervise import without_monitor_thread
 from shrinkfx.worker.model import Program
-from shrinkfx.worker.private_api import build_api, first_lowering_api, inductor_api
+from shrinkfx.worker.private_api import fast_build_api, first_lowering_api, inductor_api
 from shrinkfx.worker.private_api.graph_api import pytree as _pytree
 
 _LOWER = (
@@ -69,7 +69,9 @@ class FirstLowering:
     def __init__(self, program: Program | None, directory: Path) -> None:
         self._folder = directory / "first-lowering"
         # Inductor registers patterns for one device; a second causes duplicate errors.
-        known = not (first_lowering_api.FEATURE.missing or build_api.FEATURE.missing)
+        known = not (
+            first_lowering_api.FEATURE.missing or fast_build_api.FEATURE.missing
+        )
         self._may_come = known and program is not None and _all_on_cpu(program)
         self._was_survived = False
 

@@ -14,7 +14,7 @@ from typing import Any
 from unittest import mock
 
 from shrinkfx.worker.aoti.object_store import OF_INTERPRETERS, SharedObjects
-from shrinkfx.worker.private_api import build_api
+from shrinkfx.worker.private_api import fast_build_api
 
 # C++ operators that a script compiles, compiled once for the children of a server.
 #
@@ -121,13 +121,13 @@ def shared_objects(folder: Path) -> Iterator[None]:
     Args:
         folder: the folder of this child, in the server's folder.
     """
-    if build_api.FEATURE.missing:
+    if fast_build_api.FEATURE.missing:
         yield
         return
-    stock: Callable[[build_api.CppBuilder], None] = build_api.CppBuilder.build
+    stock: Callable[[fast_build_api.CppBuilder], None] = fast_build_api.CppBuilder.build
     shared = SharedObjects(folder, others=(OF_INTERPRETERS,))
 
-    def build(builder: build_api.CppBuilder) -> None:
+    def build(builder: fast_build_api.CppBuilder) -> None:
         if not builder.get_target_file_path().endswith(_OBJECTS):
             stock(builder)
             return
@@ -136,5 +136,5 @@ def shared_objects(folder: Path) -> Iterator[None]:
             stock(builder)
             shared.store_object(command)
 
-    with mock.patch.object(build_api.CppBuilder, "build", build):
+    with mock.patch.object(fast_build_api.CppBuilder, "build", build):
         yield

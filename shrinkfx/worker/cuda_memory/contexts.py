@@ -23,7 +23,7 @@ _PROGRAM_TASKS = (
 
 
 class Contexts:
-    """Creates the CUDA contexts of pre-warmed children (``forkserver/warm.py``).
+    """Creates the CUDA contexts of pre-warmed children (``forkserver/serve.py``).
 
     Args:
         settle: applies the settings that must precede CUDA; may be called repeatedly.

@@ -1,7 +1,7 @@
 """Record the compiled-program view while a program is compiled and run.
 
 The record is in a folder: ``anatomy.json``, written before each stage, and
-``telling``, to which the kernels write while they run (``telling.py``). Both are on
+``telling``, to which the kernels write while they run. Both are on
 disk early, because the process may die at any point.
 """
 

@@ -2,16 +2,16 @@
 
 There is a module for each feature. Its ``FEATURE`` lists the names, their places, the
 versions in which they were read, and what happens without them. The rest of the worker
-takes the names from here, as in ``build_api.CppBuilder``; a name is imported when it is
-used. Porting to a new PyTorch begins with ``tests/worker/test_private_api.py``.
+takes the names from here, as in ``fast_build_api.CppBuilder``; a name is imported when
+it is used. Porting to a new PyTorch begins with ``tests/worker/test_private_api.py``.
 """
 
 from shrinkfx.worker.private_api import (
     archive_api,
-    build_api,
     codegen_api,
     cuda_api,
     dump_api,
+    fast_build_api,
     first_lowering_api,
     graph_api,
     inductor_api,
@@ -24,7 +24,7 @@ NEEDED = (graph_api.FEATURE, inductor_api.FEATURE, archive_api.FEATURE)
 """Features without which shrinkfx cannot start."""
 
 OPTIONAL = (
-    build_api.FEATURE,
+    fast_build_api.FEATURE,
     first_lowering_api.FEATURE,
     weights_api.FEATURE,
     codegen_api.FEATURE,
