@@ -264,6 +264,9 @@ def find_operator_mismatch(explanation: Explanation) -> OperatorMismatch | None:
 
 # The values of each part of the template.
 
+_USER_KERNEL = re.compile(r"\(user kernel (\w+)\)")
+"""A Triton kernel of the model, in a finding of the interpreter."""
+
 
 def _values_of_failure(
     facts: IssueFacts, explanation: Explanation
@@ -275,6 +278,7 @@ def _values_of_failure(
     versions = (known.partition(" ") for known in facts.versions)
     refusal = explanation.chain.refusal if explanation.chain else None
     symbols = refusal.symbols if refusal else ()
+    kernel = _USER_KERNEL.search(first)
     return {
         "is_verified": facts.is_verified,
         "may_be_custom_code": facts.may_be_custom_code,
@@ -288,6 +292,7 @@ def _values_of_failure(
         "variables": [name for name in facts.environment if name not in stated],
         "torch": next((v for name, _, v in versions if name == "torch"), ""),
         "invalid_inputs": strip_origins(explanation.inputs, explanation),
+        "user_kernel": kernel[1] if kernel else "",
         "out_of_range": [s.declaration for s in symbols if s.is_out_of_range],
     }
 
