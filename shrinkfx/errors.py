@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from typing import Self
 
 SEE_DOCTOR = "run shrinkfx doctor to see which parts of this environment work"
 """Last line of the advice of errors that a broken environment may cause."""
@@ -20,14 +19,14 @@ class ShrinkfxError(Exception):
     """Base class of all exceptions that shrinkfx raises on purpose.
 
     Args:
-        parts: the parts of the message. It names options as on the command line
-            (``Flag``), for callers of the Python API too.
+        parts: the parts of the message. It names options as on the command line, for
+            callers of the Python API too.
     """
 
     exit_code = 1
 
-    def __init__(self, *parts: MessagePart) -> None:
-        super().__init__(MessageText(*parts))
+    def __init__(self, *parts: str) -> None:
+        super().__init__("".join(parts))
 
 
 class UsageError(ShrinkfxError):
@@ -73,7 +72,7 @@ class NotReproducible(ShrinkfxError):
 
     def __init__(
         self,
-        wanted: str | Flag,
+        wanted: str,
         runs: int,
         seen: list[str],
         advice: str,
@@ -263,40 +262,6 @@ class PhaseLimitReached(BudgetExhausted):
     """A phase has used up its own limit of checks, which the budget does not change."""
 
 
-Value = str | int | float | bool | tuple[str, str | int | float | bool]
-"""The value of an option; a pair of name and value for an option like ``--env``."""
-
-MessagePart = str
-"""A message of an error, or a part of one."""
-
-
-class Flag(str):
-    """An option in a message, such as ``--until ima``.
-
-    Args:
-        flag: the flag as typed, such as ``--until``.
-        value: the value to show; True for a switch, '' to show only the flag.
-        stands: placeholder for a value that the reader chooses, such as ``FILE``.
-    """
-
-    __slots__ = ()
-
-    def __new__(cls, flag: str, value: Value = "", stands: str = "") -> Self:
-        if stands or value in ("", True):
-            return super().__new__(cls, f"{flag} {stands}".rstrip())
-        shown = "=".join(map(str, value)) if isinstance(value, tuple) else value
-        return super().__new__(cls, f"{flag} {shown}")
-
-
-class MessageText(str):
-    """A message, joined from its parts."""
-
-    __slots__ = ()
-
-    def __new__(cls, *parts: str) -> Self:
-        return super().__new__(cls, "".join(parts))
-
-    @classmethod
-    def lines(cls, messages: Iterable[str]) -> Self:
-        """Join messages with newlines, without the empty ones."""
-        return cls("\n".join(filter(None, messages)))
+def join_lines(messages: Iterable[str]) -> str:
+    """Join messages with newlines, without the empty ones."""
+    return "\n".join(filter(None, messages))

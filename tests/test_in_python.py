@@ -11,29 +11,9 @@ import pytest
 
 import shrinkfx
 from shrinkfx.cli.parser import list_options as all_options
-from shrinkfx.errors import Flag, UsageError
+from shrinkfx.errors import UsageError
 
 ROOT = Path(shrinkfx.__file__).parent
-
-
-@pytest.mark.parametrize(
-    ("flag", "typed"),
-    [
-        (Flag("--until", "ima"), "--until ima"),
-        (Flag("--preload", stands="FILE"), "--preload FILE"),
-        (Flag("--baseline-runs", 1000), "--baseline-runs 1000"),
-        (Flag("--timeout", 30.0), "--timeout 30.0"),
-        (Flag("--max-minutes"), "--max-minutes"),
-        (Flag("--run-code", True), "--run-code"),
-        (Flag("--env", stands="KEY=VALUE"), "--env KEY=VALUE"),
-        (
-            Flag("--inductor-config", ("nan_asserts", True)),
-            "--inductor-config nan_asserts=True",
-        ),
-    ],
-)
-def test_flag_is_formatted_as_typed(flag: Flag, typed: str) -> None:
-    assert flag == typed
 
 
 def test_minify_error_names_options_as_the_command_line_does() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from shrinkfx.check.limits import UNLIMITED, Allowance
 from shrinkfx.check.oracle import CheckClient
-from shrinkfx.errors import BudgetExhausted, Flag, NotReproducible, UsageError
+from shrinkfx.errors import BudgetExhausted, NotReproducible, UsageError
 from shrinkfx.failure.classify import classify_ending
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.failure.verdict import Observation, Verdict, judge
@@ -49,13 +49,13 @@ class Command:
         Raises:
             UsageError: it cannot be split, or has no placeholder for the path.
         """
-        flag = Flag("--check", shlex.quote(text))
+        flag = f"--check {shlex.quote(text)}"
         try:
             words = shlex.split(text)
         except ValueError as error:
             raise UsageError(flag, f": {error}") from error
         if not any(PROGRAM in word for word in words):
-            example = Flag("--check", "'./still_fails.sh {}'")
+            example = "--check './still_fails.sh {}'"
             reason = f": the command lacks {PROGRAM} for the candidate's path, as in "
             raise UsageError(flag, reason, example)
         return cls(text, str(cwd or ""))
@@ -192,7 +192,7 @@ def require_command_failure(
         texts = [_describe(command, s) for s in seen]
         by_hand = command.text.replace(PROGRAM, str(program))
         advice = f"to run the command by hand: {by_hand.replace(INPUTS, str(inputs))}"
-        flag = Flag("--check", command.text)
+        flag = f"--check {command.text}"
         raise NotReproducible(flag, len(seen), texts, advice)
     return max(s.own_seconds for s in seen)
 

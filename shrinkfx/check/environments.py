@@ -20,7 +20,7 @@ from packaging.version import Version
 
 from shrinkfx.check.client.orphans import clear_orphans, run_command
 from shrinkfx.check.torch_versions import Fails, bisect, most_runs, order, public
-from shrinkfx.errors import Flag, InstallError, UsageError
+from shrinkfx.errors import InstallError, UsageError
 from shrinkfx.events import ActivityStarted, Listener, NoteAdded
 from shrinkfx.system.folders import cache_folder, is_folder_locked, lock_folder
 
@@ -298,7 +298,7 @@ _PYTHONS = tuple(f"3.{minor}" for minor in range(9, 15))
 
 def refuse(words: str) -> bool:
     """Refuse to install, because nobody can give consent."""
-    raise UsageError(words, "\nto install, add ", Flag("--yes"))
+    raise UsageError(f"{words}\nto install, add --yes")
 
 
 @dataclass(frozen=True)
@@ -393,7 +393,7 @@ def _parse(requested: str) -> tuple[str, ...]:
     words = [word.strip() for word in requested.split(",")]
     if not all(_VERSION.fullmatch(word) and order(word) > _NONE for word in words):
         advice = ": give versions separated by commas, such as 2.13.0,2.14.1, "
-        raise UsageError(Flag("--torch", requested), f"{advice}or {BISECT}")
+        raise UsageError(f"--torch {requested}", f"{advice}or {BISECT}")
     return tuple(sorted({_canonical(word) for word in words}, key=order))
 
 
@@ -434,17 +434,15 @@ def _require_released(
     for version in versions:
         if public(version) in released:
             continue
-        option = Flag("--torch", version)
+        option = f"--torch {version}"
         pythons = [p for p in _PYTHONS if public(version) in installer.versions(p)]
         if pythons:
             text = f": there is no wheel for Python {python_version()}, only for "
             text += f"{', '.join(pythons)}. Make an environment with one of these, and "
-            raise UsageError(
-                option, f"{text}pass its interpreter with ", Flag("--across")
-            )
+            raise UsageError(option, f"{text}pass its interpreter with --across")
         other = " For another build, pass its interpreter with "
         text = f": {_why_not(version, released)}{other}"
-        raise UsageError(option, text, Flag("--across"))
+        raise UsageError(option, f"{text}--across")
 
 
 def _why_not(version: str, released: Sequence[str]) -> str:

@@ -19,10 +19,7 @@ from zipfile import BadZipFile, ZipFile
 
 from shrinkfx.errors import (
     SEE_DOCTOR,
-    Flag,
     LoadError,
-    MessagePart,
-    MessageText,
     UsageError,
 )
 from shrinkfx.program.uninstalled_files import is_path
@@ -77,7 +74,7 @@ def require_program(path: Path, *, run_code: bool = False) -> None:
         raise UsageError(
             f"{path} contains a program as Python code, and exporting the program "
             "runs that code. If you trust the author of the file, add ",
-            Flag("--run-code", True),
+            "--run-code",
         )
     if wrong := _not_a_program(names):
         raise LoadError(str(path), *wrong)
@@ -181,11 +178,11 @@ def require_command(text: str, settings: Mapping[str, str]) -> None:
     path = {**os.environ, **settings}.get("PATH")
     if "{" not in name and shutil.which(name, path=path) is None:
         advice = "check that the command is in the PATH and executable (chmod +x)"
-        flag = Flag("--check", text)
+        flag = f"--check {text}"
         raise LoadError(flag, f"command not found: {name}", advice)
 
 
-def _names(path: Path, where: MessagePart, how: str) -> list[str] | None:
+def _names(path: Path, where: str, how: str) -> list[str] | None:
     """List the members of an archive; None if the file is not an archive."""
     _require_file(path, where)
     name = str(path)
@@ -230,12 +227,12 @@ _DAMAGED = (
 """The exceptions of zipfile for a damaged central directory."""
 
 
-_WHICH_INPUTS = MessageText("check the path given to ", Flag("--inputs"))
-_WHICH_PRELOAD = MessageText("check the path given to ", Flag("--preload"))
-_WHICH_SCRIPT = MessageText(Flag("--verify"), " expects a repro.py that shrinkfx wrote")
+_WHICH_INPUTS = "check the path given to --inputs"
+_WHICH_PRELOAD = "check the path given to --preload"
+_WHICH_SCRIPT = "--verify expects a repro.py that shrinkfx wrote"
 
 
-def _require_file(path: Path, where: MessagePart) -> None:
+def _require_file(path: Path, where: str) -> None:
     try:
         if path.is_file():
             return
@@ -250,7 +247,7 @@ def _require_file(path: Path, where: MessagePart) -> None:
         siblings = (p.name for p in path.parent.iterdir() if p.suffix == path.suffix)
         similar = difflib.get_close_matches(path.name, sorted(siblings), n=3)
         hint = f"; did you mean {', '.join(similar)}?" if similar else ""
-    raise LoadError(str(path), "no such file", MessageText(where, hint))
+    raise LoadError(str(path), "no such file", f"{where}{hint}")
 
 
 def _unreadable(error: OSError) -> str:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from shrinkfx.errors import Flag, UsageError
+from shrinkfx.errors import UsageError
 from shrinkfx.intake.dump import holds_run
 from shrinkfx.intake.found import PROGRAM, SOURCE_ARCHIVE, ResolvedProgram, is_setting
 from shrinkfx.intake.preload_choice import choose_session_preloads
@@ -183,9 +183,9 @@ def _require_same(saved: Path, place: Path) -> None:
     if any(both):
         out = place.parent.parent
         raise UsageError(
-            Flag("--out", str(out)),
+            f"--out {out}",
             " contains a run of another program: ",
-            Flag("--resume", str(out)),
+            f"--resume {out}",
             " resumes it; or choose an empty folder",
         )
 

@@ -13,9 +13,7 @@ from pathlib import Path
 from shrinkfx.check.client.server import Server
 from shrinkfx.check.preflight import require_program
 from shrinkfx.errors import (
-    Flag,
     LoadError,
-    MessageText,
     NotCuttable,
     NotReproducible,
     UsageError,
@@ -99,7 +97,7 @@ def _write_program(script: Script, options: Options, out: Path) -> ResolvedProgr
     """Write the program into a folder without a run; on failure remove its files."""
     if holds_run(out):
         raise UsageError(
-            Flag("--out", str(out)),
+            f"--out {out}",
             f" contains a run: shrinkfx --resume {out} resumes it; or choose an empty "
             "folder",
         )
@@ -124,7 +122,7 @@ def _require_own(folder: Path) -> None:
     foreign = {path.name for path in folder.glob("*")} - {*_OUR_FILES}
     if foreign:
         raise UsageError(
-            Flag("--out", str(folder.parent)),
+            f"--out {folder.parent}",
             f": {folder} contains other files ({min(foreign)}): choose an empty folder",
         )
 
@@ -303,7 +301,7 @@ def require_consent(script: Script, options: Options) -> None:
         f"it runs these {lines} lines of Python, which can do anything Python can; "
         "they run in their own process, under the limits of a check. If you trust the "
         "author of the file, add ",
-        Flag("--run-code", True),
+        "--run-code",
     )
 
 
@@ -346,10 +344,10 @@ def export_runnable(script: Script, options: Options, folder: Path) -> ResolvedP
     )
 
 
-_ADVICE = MessageText(
-    "check that the script runs by itself. If it uses custom operators: ",
-    Flag("--preload", stands="MODULE"),
-    ". AOTInductor cannot compile a program that torch.export rejects",
+_ADVICE = (
+    "check that the script runs by itself. If it uses custom "
+    "operators: --preload MODULE. AOTInductor cannot compile a program "
+    "that torch.export rejects"
 )
 
 

@@ -13,7 +13,7 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import IO, Any
 
-from shrinkfx.errors import Flag, MessagePart, UsageError
+from shrinkfx.errors import UsageError
 
 
 def cache_folder(name: str) -> Path:
@@ -73,7 +73,7 @@ def output_folder(chosen: Path | None, model: Path) -> Path:
         (folder / ".writable").touch()
         (folder / ".writable").unlink(missing_ok=True)
     except OSError as error:
-        where = Flag("--out", str(chosen or error.filename))
+        where = f"--out {chosen or error.filename}"
         advice = "name a folder that can be written to"
         raise UsageError(where, f": {error.strerror}: {advice}") from error
     return folder
@@ -125,7 +125,7 @@ _PAUSE_S = 0.02
 """Seconds between tries. All tries together take longer than ``is_folder_locked`` holds
 the lock."""
 
-_OUT = Flag("--out")
+_OUT = "--out"
 
 _held_folders: ContextVar[frozenset[Path]] = ContextVar("_held", default=frozenset())
 """Folders that the caller has locked. A new thread starts with none of them."""
@@ -133,7 +133,7 @@ _held_folders: ContextVar[frozenset[Path]] = ContextVar("_held", default=frozens
 
 @contextlib.contextmanager
 def lock_folder(
-    folder: Path, other: MessagePart = _OUT, *, waits: bool = False
+    folder: Path, other: str = _OUT, *, waits: bool = False
 ) -> Iterator[None]:
     """Lock a folder for this process during the block.
 
@@ -176,7 +176,7 @@ def is_folder_locked(folder: Path) -> bool:
 
 
 @contextlib.contextmanager
-def _hold_lock(path: Path, other: MessagePart, *, waits: bool) -> Iterator[None]:
+def _hold_lock(path: Path, other: str, *, waits: bool) -> Iterator[None]:
     """Hold the lock of the file that is at the path now.
 
     A process that leaves unlinks the file. Another process that had already opened the
@@ -210,7 +210,7 @@ def _acquire_lock(file: IO[str], *, waits: bool) -> None:
     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
-def _open_lock_file(path: Path, other: MessagePart) -> IO[str]:
+def _open_lock_file(path: Path, other: str) -> IO[str]:
     """Open the file of a lock, and make its folder if necessary.
 
     Another run that ended without a result may just have removed the folder.

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from shrinkfx.errors import Flag, UsageError
+from shrinkfx.errors import UsageError
 from shrinkfx.system import scratch
 from shrinkfx.system.folders import cache_folder
 
@@ -82,7 +82,7 @@ class Sandbox:
             return None
         if problem := find_problem():
             if mode == "on":
-                raise UsageError(Flag("--sandbox", mode), f": {problem}")
+                raise UsageError(f"--sandbox {mode}: {problem}")
             note(f"no sandbox: {problem}")
             return None
         return cls(tuple(path.resolve() for path in writable), tuple(readable))

@@ -21,7 +21,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shrinkfx.errors import REPORT_BUG, SEE_DOCTOR, LoadError, MessageText
+from shrinkfx.errors import REPORT_BUG, SEE_DOCTOR, LoadError
 from shrinkfx.protocol.answers import Ready
 from shrinkfx.protocol.choices import Backend
 from shrinkfx.protocol.requests import ForkServer, Job, Request, Setup
@@ -159,7 +159,7 @@ def _ready_with_error(error: Exception) -> Ready:
         return Ready(error.reason, error.subject, error.advice)
     advice = advice_on(error) or f"the program is not the cause: {REPORT_BUG}"
     reason = f"cannot start: {summarize_error(error)}"
-    return Ready(reason, MessageText("the worker"), MessageText(advice))
+    return Ready(reason, "the worker", advice)
 
 
 def _import_torch() -> int:

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from torch.export import ExportedProgram
 
-from shrinkfx.errors import Flag, LoadError, MessageText
+from shrinkfx.errors import LoadError
 from shrinkfx.protocol.choices import MANY_BYTES
 from shrinkfx.worker.model import weights_of
 from shrinkfx.worker.sizes.bindings import nbytes
@@ -103,10 +103,9 @@ def require_space_for_recording(exported: ExportedProgram, folder: Path) -> None
         raise LoadError(str(folder), reason, _ADVICE)
 
 
-_ADVICE = MessageText(
-    "free some space, set TMPDIR to a folder on a disk that has more, or allow more "
-    "with ",
-    Flag("--max-disk", stands="GB"),
+_ADVICE = (
+    "free some space, set TMPDIR to a folder on a disk that has more, "
+    "or allow more with --max-disk GB"
 )
 
 

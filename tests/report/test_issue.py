@@ -271,7 +271,9 @@ def cases_of_facts() -> Iterator[tuple[str, Case]]:
     said = "interpreter: illegal memory access: of 4 bytes at `tl.load(x)`"
     known: dict[str, Any] = {"kind": Kind.IMA, "message": said, "environment": ("X",)}
     yield case("interpreter", **known, interpreted="sm_90")
-    of_user = "interpreter: illegal memory access: load in k_0 (user kernel k) through x"
+    of_user = (
+        "interpreter: illegal memory access: load in k_0 (user kernel k) through x"
+    )
     yield case("user kernel", **known | {"message": of_user}, interpreted="sm_90")
     yield case("variable", **known)
     checks: dict[str, Any] = {

@@ -25,7 +25,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from shrinkfx.errors import MessageText
 from shrinkfx.protocol.answers import Description, Ending, Ready, Unresolved
 from shrinkfx.protocol.requests import Request, Setup
 from shrinkfx.system import processes
@@ -526,9 +525,7 @@ def main() -> None:
 
 def _greet(line: Line, manner: str, stem: int) -> None:
     if manner == "--refuses":
-        line.write(
-            Ready("not a zip", MessageText("m.pt2"), MessageText("save it again"))
-        )
+        line.write(Ready("not a zip", "m.pt2", "save it again"))
     elif manner != "--babbles":
         line.write(Ready(versions={"vices": "1"}, zygote=stem))
 

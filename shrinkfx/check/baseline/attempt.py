@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from shrinkfx.check.limits import UNLIMITED, Allowance
 from shrinkfx.check.oracle import ENOUGH, RUNS_PER_CHILD, CheckClient
-from shrinkfx.errors import BudgetExhausted, Flag, MessageText
+from shrinkfx.errors import BudgetExhausted
 from shrinkfx.failure.signature import ANY, Kind, Signature, Stage, is_until_target
 from shrinkfx.failure.verdict import Observation
 from shrinkfx.protocol.choices import Guard, Weights
@@ -185,20 +185,16 @@ class Attempt:
             self.out_of_minutes = True
             return None
 
-    def explain_end(self) -> MessageText:
+    def explain_end(self) -> str:
         """Describe what ended the runs of a passing program, and how to allow more.
 
         It is empty if ``max_runs`` was reached, or more runs would tell nothing more.
         """
         if self.out_of_minutes:
-            return MessageText(
-                "the time limit allowed no more runs; to allow more: ",
-                Flag("--max-minutes"),
-            )
+            return "the time limit allowed no more runs; to allow more: --max-minutes"
         if self._are_enough():
-            return MessageText()
-        more = Flag("--baseline-runs", stands="N")
-        return MessageText(f"the runs took {self.seconds:.0f} s; to allow more: ", more)
+            return ""
+        return f"the runs took {self.seconds:.0f} s; to allow more: --baseline-runs N"
 
     @property
     def _leaves_out_weights(self) -> bool:

@@ -13,8 +13,6 @@ from shrinkfx.check.oracle import CheckClient
 from shrinkfx.errors import (
     REPORT_BUG,
     BudgetExhausted,
-    Flag,
-    MessageText,
     NotReproducible,
 )
 from shrinkfx.failure.signature import ANY, Kind, Stage
@@ -211,7 +209,7 @@ def _describe_probe(probe: Probe, seen: Observation, *, complete: bool) -> str:
     return "finds nothing" if seen.passed and not compares else seen.in_words
 
 
-def _advice(shown: dict[Probe, Observation], is_unseen: bool) -> MessageText:
+def _advice(shown: dict[Probe, Observation], is_unseen: bool) -> str:
     failures = {p: s.signature for p, s in shown.items() if s.signature}
     kinds = sorted(
         failure.kind.value
@@ -219,22 +217,14 @@ def _advice(shown: dict[Probe, Observation], is_unseen: bool) -> MessageText:
         if not _is_probe_failure(probe, shown[probe])
     )
     if kinds:
-        return MessageText(
-            "to reduce the failure seen here: ", Flag("--until", kinds[0])
-        )
+        return f"to reduce the failure seen here: --until {kinds[0]}"
     if is_unseen or any(s.unresolved for s in shown.values()):
-        return MessageText(
-            "the interpreter cannot run the whole program; reduce it on a GPU"
-        )
-    return MessageText(
-        "the failing run may have had other inputs: ",
-        Flag("--inputs", stands="FILE"),
-        "; or other sizes: ",
-        Flag("--dynamic-sweep"),
-        ". The interpreter cannot detect a race, or a failure of a library kernel or "
-        "of another kind of GPU (",
-        Flag("--arch"),
-        ")",
+        return "the interpreter cannot run the whole program; reduce it on a GPU"
+    return (
+        "the failing run may have had other inputs: --inputs FILE; or "
+        "other sizes: --dynamic-sweep. The interpreter cannot detect a "
+        "race, or a failure of a library kernel or of another kind of GPU "
+        "(--arch)"
     )
 
 

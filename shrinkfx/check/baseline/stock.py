@@ -15,13 +15,7 @@ from shrinkfx.check.baseline.attempt import (
     is_self_explanatory,
 )
 from shrinkfx.check.oracle import ENOUGH, CheckClient, runs_to_be_sure
-from shrinkfx.errors import (
-    BudgetExhausted,
-    Flag,
-    MessageText,
-    NotCuttable,
-    NotReproducible,
-)
+from shrinkfx.errors import BudgetExhausted, NotCuttable, NotReproducible, join_lines
 from shrinkfx.failure.signature import ANY, MEMORY_FAULT, Kind, Signature, Stage
 from shrinkfx.failure.verdict import Observation, Outcome, Verdict
 from shrinkfx.program.candidate import Candidate
@@ -227,7 +221,7 @@ def _not_reproducible(wanted: str, tried: list[Attempt]) -> NotReproducible:
     made = sum(attempt.made_count for attempt in tried)
     why = [attempt.explain_end() for attempt in tried]
     compiled = sum(attempt.compilations for attempt in tried)
-    advice = MessageText.lines(dict.fromkeys([_advice(seen, wanted, compiled), *why]))
+    advice = join_lines(dict.fromkeys([_advice(seen, wanted, compiled), *why]))
     spent_s = sum(attempt.spent_s for attempt in tried)
     seconds = spent_s if any(why) and spent_s else None
     kinds = {str(s.signature.kind) if s.signature else "" for s in seen}
@@ -235,56 +229,40 @@ def _not_reproducible(wanted: str, tried: list[Attempt]) -> NotReproducible:
     return NotReproducible(wanted, made, texts, advice, seconds, kind)
 
 
-def _advice(seen: list[Observation], wanted: str, compiled: int) -> MessageText:
+def _advice(seen: list[Observation], wanted: str, compiled: int) -> str:
     kinds = {s.signature.kind.value for s in seen if s.signature}
     if kinds:
-        return MessageText(
-            "to reduce the failure seen here: ", Flag("--until", sorted(kinds)[0])
-        )
+        return f"to reduce the failure seen here: --until {sorted(kinds)[0]}"
     if all(s.passed for s in seen):
         silent = [_SILENT] if wanted != Kind.IMA else []
         often = "once" if compiled == 1 else f"{compiled} times"
-        otherwise = MessageText(
-            "compilation may differ between processes; the program was compiled "
-            f"{often} here; to change the order of sets of strings: ",
-            Flag("--env", (HASH_SEED, "N")),
-            " with another N",
+        otherwise = (
+            "compilation may differ between processes; the program was "
+            f"compiled {often} here; to change the order of sets of strings: "
+            f"--env {HASH_SEED}=N with another N"
         )
-        return MessageText.lines([*_WHAT_DIFFERS, otherwise, *silent, *_WHERE_ELSE])
-    return MessageText("see above")
+        return join_lines([*_WHAT_DIFFERS, otherwise, *silent, *_WHERE_ELSE])
+    return "see above"
 
 
 _WHAT_DIFFERS = (
     "possible differences from the failing run:",
-    MessageText(
-        "inputs other than the exported inputs: ",
-        Flag("--inputs", stands="FILE"),
-        "; other sizes: ",
-        Flag("--dynamic-sweep"),
+    (
+        "inputs other than the exported inputs: --inputs FILE; other "
+        "sizes: --dynamic-sweep"
     ),
-    MessageText(
-        "settings: ",
-        Flag("--inductor-config", stands="KEY=VALUE"),
-        ", ",
-        Flag("--env", stands="KEY=VALUE"),
-    ),
-    MessageText("custom lowerings or passes: ", Flag("--preload", stands="FILE")),
+    "settings: --inductor-config KEY=VALUE, --env KEY=VALUE",
+    "custom lowerings or passes: --preload FILE",
 )
 
-_SILENT = MessageText("a memory error that went unnoticed: ", Flag("--until", "ima"))
+_SILENT = "a memory error that went unnoticed: --until ima"
 
 _WHERE_ELSE = (
-    MessageText(
-        "CUDA instead of the CPU: ",
-        Flag("--device", "cuda"),
-        " with ",
-        Flag("--backend", "interpreter"),
-        " checks each access of a kernel",
+    (
+        "CUDA instead of the CPU: --device cuda with --backend interpreter "
+        "checks each access of a kernel"
     ),
-    MessageText(
-        "a busy machine: keep this machine busy, and run with ",
-        Flag("--baseline-runs", 1000),
-    ),
+    ("a busy machine: keep this machine busy, and run with --baseline-runs 1000"),
 )
 
 
@@ -385,7 +363,7 @@ def add_missing_state_advice(lacking: Sequence[str]) -> Iterator[None]:
     except NotCuttable:
         raise
     except NotReproducible as error:
-        advice = MessageText.lines([*lacking, error.advice])
+        advice = join_lines([*lacking, error.advice])
         so = error.wanted, error.runs, error.seen, advice, error.seconds
         raise NotReproducible(*so) from error
 
@@ -405,7 +383,5 @@ def require_failure(client: CheckClient, wanted: str) -> None:
         raise NotReproducible(wanted, seen.runs, [seen.in_words], _MORE_RUNS)
 
 
-_MORE_RUNS = MessageText(
-    "to run the program more often anyway: ", Flag("--baseline-runs", 100)
-)
+_MORE_RUNS = "to run the program more often anyway: --baseline-runs 100"
 """This flag skips ``require_failure``."""

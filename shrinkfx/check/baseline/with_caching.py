@@ -17,7 +17,7 @@ from dataclasses import replace
 from shrinkfx.check.baseline.stock import Baseline
 from shrinkfx.check.limits import UNLIMITED, Allowance
 from shrinkfx.check.oracle import CheckClient
-from shrinkfx.errors import Flag, MessageText, NotReproducible
+from shrinkfx.errors import NotReproducible, join_lines
 from shrinkfx.failure.signature import Stage
 
 NO_CACHING = "PYTORCH_NO_CUDA_MEMORY_CACHING"
@@ -78,7 +78,7 @@ def _combine(without: NotReproducible, with_it: NotReproducible) -> NotReproduci
             *(f"{text} (without the caching allocator)" for text in without.seen),
             *(f"{text} (with the caching allocator)" for text in with_it.seen),
         ],
-        MessageText.lines([without.advice, _SILENT]),
+        join_lines([without.advice, _SILENT]),
         sum(seconds) if seconds else None,
         without.kind if without.kind == with_it.kind else "",
     )
@@ -108,9 +108,8 @@ _NEEDS = (
     "the program fails only with the caching allocator: the search and the repro use "
     f"the allocator ({NO_CACHING} is not set)"
 )
-_SILENT = MessageText(
-    "the failure may be silent on a GPU: ",
-    Flag("--backend", "interpreter"),
-    " checks each access of the kernels, and the kernels that are benchmarked during "
-    "compilation",
+_SILENT = (
+    "the failure may be silent on a GPU: --backend interpreter checks "
+    "each access of the kernels, and the kernels that are benchmarked "
+    "during compilation"
 )

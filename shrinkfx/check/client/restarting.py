@@ -14,9 +14,7 @@ from typing import Any
 from shrinkfx.check.client.server import REMOVED, Server
 from shrinkfx.errors import (
     BudgetExhausted,
-    Flag,
     LoadError,
-    MessageText,
     StorageError,
     WorkerError,
 )
@@ -44,9 +42,9 @@ _FULL = "No space left on device"
 _NO_SPACE = re.compile(rf"{_FULL}: (weights in a package take .*? are free)")
 """A worker's message that data would not fit, before it begins to write it."""
 
-_FREE_SPACE = MessageText(
-    "free some space, set TMPDIR to a folder on a disk with more space, or raise ",
-    Flag("--max-disk"),
+_FREE_SPACE = (
+    "free some space, set TMPDIR to a folder on a disk with more "
+    "space, or raise --max-disk"
 )
 
 _LEAST_BYTES = 1 << 20

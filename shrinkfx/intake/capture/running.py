@@ -22,7 +22,7 @@ from typing import IO, Self
 
 import shrinkfx
 from shrinkfx.check.client.orphans import kill_marked, new_mark, tag_process
-from shrinkfx.errors import Flag, UsageError
+from shrinkfx.errors import UsageError
 from shrinkfx.intake.capture.records import ScriptEnd, open_steps
 from shrinkfx.protocol.captured import CALL, Step
 from shrinkfx.protocol.requests import MARK
@@ -96,7 +96,7 @@ class CapturedCommand:
                 name if name.endswith(".py") and os.path.isfile(name) else "serve.py"
             )
             raise UsageError(
-                Flag("--capture", name),
+                f"--capture {name}",
                 f": {error.strerror}; give a command as you would type it, for example "
                 f"python {shlex.quote(script)}",
             ) from error
@@ -152,7 +152,7 @@ def _require_script(command: Sequence[str]) -> None:
     if script and not os.path.exists(script):
         matches = difflib.get_close_matches(script, sorted(glob.glob("*.py")), 1, 0.7)
         hint = f": did you mean {matches[0]}?" if matches else ""
-        raise UsageError(Flag("--capture"), f": {script}: no such file{hint}")
+        raise UsageError(f"--capture: {script}: no such file{hint}")
 
 
 def environment(folder: Path, variables: dict[str, str]) -> dict[str, str]:

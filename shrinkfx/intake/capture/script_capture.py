@@ -18,7 +18,6 @@ from typing import IO
 from shrinkfx.errors import (
     REPORT_BUG,
     SEE_DOCTOR,
-    Flag,
     LoadError,
     NothingToReduce,
     UsageError,
@@ -84,7 +83,7 @@ def find_script(command: tuple[str, ...]) -> Path:
     """
     if not command:
         example = " needs a command: shrinkfx --capture python serve.py --batch 4"
-        raise UsageError(Flag("--capture"), example)
+        raise UsageError("--capture", example)
     arguments = [word.partition("::")[0] for word in command]
     scripts = [word for word in arguments if word.endswith(".py")]
     modules = [after for word, after in pairwise(arguments) if word == "-m"]
@@ -146,7 +145,7 @@ def _empty(place: Path) -> Path:
     if existing and not existing & {_WANTED, STARTED}:
         raise UsageError(
             f"{place} exists and is not a capture: choose another ",
-            Flag("--out", stands="DIR"),
+            "--out DIR",
         )
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir()
@@ -371,12 +370,12 @@ def _choose_by_number(
     if program is None:
         known = ", ".join(map(str, capture.by_number)) or "none"
         raise UsageError(
-            Flag("--program", number),
+            f"--program {number}",
             f": no such program; captured: program {known}\nto reduce another program "
             f"without running the script again: shrinkfx {capture.folder} --program N",
         )
     if program.file is None:
-        flag = Flag("--program", number)
+        flag = f"--program {number}"
         raise UsageError(flag, f": the program could not be saved: {program.unsaved}")
     failures = [step for step in capture.steps_of(number) if step.has_failed]
     if failed is not None and failed.program == number:

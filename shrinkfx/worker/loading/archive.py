@@ -33,24 +33,22 @@ from torch import fx
 from torch.export import ExportedProgram
 from torch.export.pt2_archive import PT2ArchiveReader
 
-from shrinkfx.errors import Flag, LoadError, MessagePart, MessageText
+from shrinkfx.errors import LoadError
 from shrinkfx.protocol.source import SOURCE, Source
 from shrinkfx.worker.model import Inputs
 from shrinkfx.worker.origin import graphs_of, operator_nodes, origin_of, set_origin
 from shrinkfx.worker.private_api.archive_api import serialize
 from shrinkfx.worker.private_api.graph_api import pytree
 
-PRELOAD_ADVICE = MessageText(
-    Flag("--preload"), " the module, .py or .so that registers it"
-)
+PRELOAD_ADVICE = "--preload the module, .py or .so that registers it"
 """Advice for content that is not registered."""
 
 
 class Refused(Exception):
     """A file holds something that must not be loaded; says what, with advice."""
 
-    def __init__(self, what: str, advice: MessagePart) -> None:
-        self.advice = MessageText(advice)
+    def __init__(self, what: str, advice: str) -> None:
+        self.advice = advice
         super().__init__(what)
 
 
@@ -108,10 +106,10 @@ def restrict_unpickling() -> Iterator[None]:
 
 
 _reading = False
-_REGISTER = MessageText(
-    Flag("--preload"),
-    " the module that registers it with torch.utils._pytree or "
-    "torch.serialization.add_safe_globals, or export with plain tensors",
+_REGISTER = (
+    "--preload the module that registers it with torch.utils._pytree "
+    "or torch.serialization.add_safe_globals, or export with plain "
+    "tensors"
 )
 
 
@@ -221,13 +219,11 @@ def _require_registered(tree: dict[str, Any]) -> None:
     if not _is_registered(tree):
         name = str(_class_named_by(tree))
         module = name.rpartition(".")[0]
-        advice = MessageText(Flag("--preload"), " the module that does")
-        advice = MessageText(Flag("--preload", module)) if module else advice
+        advice = "--preload the module that does"
+        advice = f"--preload {module}" if module else advice
         raise Refused(
             f"has an input of type {name:.200}, which is not registered",
-            MessageText(
-                advice, ", if importing that registers it with torch.utils._pytree"
-            ),
+            f"{advice}, if importing that registers it with torch.utils._pytree",
         )
     for child in tree["children_spec"]:
         _require_registered(child)
@@ -241,7 +237,7 @@ _GLOBAL = re.compile(r"GLOBAL ([\w.]+) (?:was not an allowed|whose module)")
 _TORCH_OPS = ("aten.", "prims.", "higher_order.", "inductor.", "quantized.")
 
 
-def _explain_failure(error: BaseException, model: str) -> tuple[str, MessagePart]:
+def _explain_failure(error: BaseException, model: str) -> tuple[str, str]:
     """Return why a file did not load, and what the user can do."""
     if isinstance(error, Refused):
         return str(error), error.advice
@@ -434,10 +430,10 @@ def read_source_archive(path: str, model: str) -> ExportedProgram:
         raise LoadError(model, why_unreadable(error), _ADVICE) from error
 
 
-_ADVICE = MessageText(
-    "capture the script again, or call minify() again, with this torch; ",
-    Flag("--preload"),
-    " the modules that register its operators or the classes of its inputs",
+_ADVICE = (
+    "capture the script again, or call minify() again, with this "
+    "torch; --preload the modules that register its operators or the "
+    "classes of its inputs"
 )
 
 

@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from torch.export import ExportedProgram
 
-from shrinkfx.errors import Flag, LoadError, MessagePart, MessageText
+from shrinkfx.errors import LoadError
 from shrinkfx.protocol.choices import Backend
 from shrinkfx.protocol.requests import Setup
 from shrinkfx.worker.private_api.graph_api import pytree
@@ -101,15 +101,15 @@ def choose_backend(setup: Setup) -> Backend:
             the machine.
     """
     backend = Backend(setup.backend)
-    model = MessageText(setup.model or _NO_MODEL[backend is Backend.INTERPRETER])
+    model = setup.model or _NO_MODEL[backend is Backend.INTERPRETER]
     if not is_for_cuda(setup):
-        moves = MessageText(Flag("--device", "cuda"), " moves it")
+        moves = "--device cuda moves it"
         _refuse_gpus(setup, model, "it is for the CPU", moves)
         if backend is Backend.INTERPRETER and setup.device:
             reason = (
                 "the interpreter runs CUDA kernels, and this program is for the CPU"
             )
-            advice = MessageText("leave ", Flag("--device"), " out, or say cuda")
+            advice = "leave --device out, or say cuda"
             raise LoadError(model, reason, advice)
         return Backend.AOTI if backend is Backend.AUTO else backend
     index = wanted_gpu(setup)
@@ -117,9 +117,7 @@ def choose_backend(setup: Setup) -> Backend:
         _refuse_gpus(setup, model, "the interpreter uses no GPU", "leave one out")
         if setup.device and index:
             reason = f"is for {setup.device}, and the interpreter uses no GPU"
-            raise LoadError(
-                model, reason, MessageText("say ", Flag("--device", "cuda"))
-            )
+            raise LoadError(model, reason, "say --device cuda")
         return backend
     if backend is Backend.AUTO and not torch.cuda.is_available():
         _refuse_gpus(setup, model, describe_gpu_count(), "leave it out")
@@ -129,13 +127,13 @@ def choose_backend(setup: Setup) -> Backend:
     if not torch.cuda.is_available():
         reason = f"needs CUDA, and {describe_gpu_count()}"
         without = " out: its kernels can be checked without a GPU"
-        advice = MessageText("leave ", Flag("--backend"), without)
+        advice = f"leave --backend{without}"
         raise LoadError(model, reason, advice)
     require(index, model)
     return Backend.AOTI
 
 
-_NO_MODEL = MessageText("the script"), MessageText(Flag("--backend", "interpreter"))
+_NO_MODEL = "the script", "--backend interpreter"
 """The subject of messages if there is no program."""
 
 
@@ -152,14 +150,12 @@ def wanted_gpu(setup: Setup) -> int:
         where = " and ".join(f"cuda:{index}" for index in found)
         reason = f"is on {where}, and a package runs on one GPU"
         there = " moves all of it there; check whether it still fails"
-        advice = MessageText(Flag("--device", "cuda:0"), there)
+        advice = f"--device cuda:0{there}"
         raise LoadError(str(setup.model), reason, advice)
     return found[0] if found else 0
 
 
-def _refuse_gpus(
-    setup: Setup, model: MessagePart, reason: str, advice: MessagePart
-) -> None:
+def _refuse_gpus(setup: Setup, model: str, reason: str, advice: str) -> None:
     """Refuse ``--gpus`` for a program without a GPU; scripts may use any device.
 
     Raises:
@@ -337,7 +333,7 @@ def describe_gpu_count() -> str:
     return description if visible is None else f"{description} ({VISIBLE}={visible!r})"
 
 
-def require(index: int, model: MessagePart) -> None:
+def require(index: int, model: str) -> None:
     """Refuse a GPU that does not exist.
 
     Raises:
@@ -346,17 +342,13 @@ def require(index: int, model: MessagePart) -> None:
     if torch.cuda.is_available() and index < torch.cuda.device_count():
         return
     has_one = torch.cuda.is_available() and torch.cuda.device_count() > 0
-    advice = MessageText(
-        "say ", Flag("--device", "cuda:0"), ", which moves it to the first"
-    )
+    advice = "say --device cuda:0, which moves it to the first"
     if not has_one:
-        flag = Flag("--device", "cuda")
-        checked = ", and its kernels are checked without a GPU"
-        advice = MessageText("say ", flag, checked)
+        advice = "say --device cuda, and its kernels are checked without a GPU"
     raise LoadError(
         model,
         f"is to run on cuda:{index}, and {describe_gpu_count()}",
-        MessageText(*advice),
+        advice,
     )
 
 
@@ -377,7 +369,7 @@ def select_gpus(gpus: Sequence[str]) -> tuple[str, ...]:
         if int(each) >= count:
             reason = f"there is no cuda:{each}: {describe_gpu_count()}"
             advice = "number N means cuda:N"
-            raise LoadError(Flag("--gpus", ",".join(gpus)), reason, advice)
+            raise LoadError(f"--gpus {','.join(gpus)}", reason, advice)
     visible = os.environ.get(VISIBLE)
     names = tuple(visible_name(int(each), visible) for each in gpus)
     show_one_gpu(names[0])

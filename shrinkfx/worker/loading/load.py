@@ -23,7 +23,7 @@ import sympy
 import torch
 from torch.export import ExportedProgram
 
-from shrinkfx.errors import Flag, LoadError, MessageText
+from shrinkfx.errors import LoadError
 from shrinkfx.program.uninstalled_files import is_library, is_path
 from shrinkfx.protocol.choices import Backend, InductorOptions
 from shrinkfx.protocol.requests import Setup
@@ -85,7 +85,7 @@ def preload(names: Sequence[str]) -> dict[str, str]:
 
 def _preload(name: str) -> str:
     if is_path(name) and not Path(name).is_file():
-        which = MessageText("check the path given to ", Flag("--preload"))
+        which = "check the path given to --preload"
         raise LoadError(name, "no such file", which)
     if is_library(name):
         torch.ops.load_library(name)
@@ -170,11 +170,9 @@ def _add_example_inputs(
         raise LoadError(
             str(setup.model),
             "holds no example inputs",
-            MessageText(
-                "name some with ",
-                Flag("--inputs", stands="FILE"),
-                ", or export it again with torch.export.export(module, args) and save "
-                "that",
+            (
+                "name some with --inputs FILE, or export it again with "
+                "torch.export.export(module, args) and save that"
             ),
         )
     example = _move_inputs(setup, runs[0])
@@ -292,7 +290,7 @@ def _require_known_options(options: InductorOptions) -> None:
         if name not in known:
             matches = difflib.get_close_matches(name, known, n=3)
             raise LoadError(
-                Flag("--inductor-config", (name, str(value))),
+                f"--inductor-config {name}={value}",
                 "torch._inductor.config has no such option",
                 f"did you mean {', '.join(matches)}?" if matches else "",
             )
@@ -300,7 +298,7 @@ def _require_known_options(options: InductorOptions) -> None:
         if isinstance(default, (bool, int, float)) and isinstance(value, str):
             kind = type(default).__name__
             raise LoadError(
-                Flag("--inductor-config", (name, str(value))),
+                f"--inductor-config {name}={value}",
                 f"{value!r} is no {kind}",
                 f"such as {default}",
             )
@@ -524,11 +522,9 @@ def require_same_structure(
             raise LoadError(
                 path,
                 f"input {position} is on {b.device}, not on {a.device}",
-                MessageText(
+                (
                     "the program expects it there, and what is compiled for one device "
-                    "takes no other: ",
-                    Flag("--device", str(a.device)),
-                    " moves both",
+                    f"takes no other: --device {a.device} moves both"
                 ),
             )
 

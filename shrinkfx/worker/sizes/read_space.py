@@ -11,7 +11,7 @@ import torch
 from torch import fx
 from torch.export import ExportedProgram
 
-from shrinkfx.errors import Flag, LoadError, MessageText
+from shrinkfx.errors import LoadError
 from shrinkfx.program.sizes import Place, Space, Symbol, holds, names_in
 from shrinkfx.worker.model import Inputs, user_placeholders
 from shrinkfx.worker.private_api import graph_api
@@ -161,25 +161,19 @@ def require_declared_sizes(
     for where, declared, size in sizes:
         problem = _outside(program, declared, size) or _unequal(declared, size, bound)
         if problem:
-            raise LoadError(
-                source, f"{where} is {size!r}", MessageText(problem, _TO_TEST)
-            )
+            raise LoadError(source, f"{where} is {size!r}", f"{problem}{_TO_TEST}")
     named = {str(symbol): int(size) for symbol, size in bound.items()}
     conditions = find_space(program, example).conditions if named else ()
     for condition in conditions:
         if names_in(condition) <= set(named) and not holds(condition, named):
             where = ", ".join(f"{name}={size}" for name, size in named.items())
             problem = f"the program declares {condition}"
-            raise LoadError(
-                source, f"its sizes are {where}", MessageText(problem, _TO_TEST)
-            )
+            raise LoadError(source, f"its sizes are {where}", f"{problem}{_TO_TEST}")
 
 
-_TO_TEST = MessageText(
-    "; to reduce what the compiled program makes of such inputs: ",
-    Flag("--until", "check-inputs"),
-    ", or ",
-    Flag("--env", ("AOTI_RUNTIME_CHECK_INPUTS", "1")),
+_TO_TEST = (
+    "; to reduce what the compiled program makes of such inputs: "
+    "--until check-inputs, or --env AOTI_RUNTIME_CHECK_INPUTS=1"
 )
 
 
