@@ -42,7 +42,7 @@ class ShrinkBranches:
 
     name = "shrink_branches"
     combines = True
-    kind = Kind.INSIDES
+    kind = Kind.BRANCHES
 
     def propose(self, view: View) -> Iterator[Rewrite]:
         listing = view.listing

@@ -51,7 +51,7 @@ def test_result_lines_have_the_cause_between_failure_and_verification() -> None:
 
 def test_skipped_kinds_of_a_minimal_result_are_listed_with_the_reason() -> None:
     """Beside "1-minimal", which is of its operators, that would read as if all was."""
-    why = "not asked: InvalidEdit: not so much is saved"
+    why = "not tested: InvalidEdit: not so much is saved"
     claims = {"operators": "1-minimal", "sizes": why, "values": "kept", "dtypes": why}
     known = replace(DONE, summary={**DONE.summary, "minimal_by_kind": claims})
     assert result_lines(known)[:3] == [

@@ -519,7 +519,7 @@ def minify(
         strategies: name of a strategy, or several names in order; None means all.
         keep: kinds of parts not to simplify in the reduced program: ``sizes``,
             ``values``, ``weights``, ``dtypes``, ``layouts``, ``arguments``,
-            ``operands``, ``insides``; or ``all``.
+            ``operands``, ``branches``; or ``all``.
         explain: run the full root-cause analysis: which compiler decisions the failure
             needs, and what each flag of PyTorch's debugging guide reports.
         no_explain: skip the root-cause analysis.

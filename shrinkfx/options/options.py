@@ -30,7 +30,7 @@ from typing import Any, ClassVar, Self, get_type_hints
 from shrinkfx.errors import FailsDifferently, UsageError
 from shrinkfx.failure.signature import UNTIL, Signature, Stage
 from shrinkfx.failure.signature import Kind as FailureKind
-from shrinkfx.program.listing.printed_program import Kind
+from shrinkfx.program.listing.printed_program import OLD_BRANCHES, Kind
 from shrinkfx.program.record import read_value
 from shrinkfx.protocol.choices import (
     ARCHS,
@@ -125,7 +125,8 @@ def check_kept_kinds(flag: str, value: Sequence[str]) -> None:
 def parse_kept_kinds(names: str | Sequence[str]) -> tuple[str, ...]:
     """Parse kinds, such as ``sizes,values``; ``all`` means every kind."""
     kinds = parse_names(names) if isinstance(names, str) else tuple(names)
-    return tuple(map(str, Kind)) if ALL in kinds else kinds
+    kept = kinds if ALL not in kinds else Kind
+    return tuple("branches" if kind == OLD_BRANCHES else str(kind) for kind in kept)
 
 
 ALL = "all"
@@ -497,8 +498,8 @@ class SearchOptions:
         (),
         metavar="KIND,...",
         help="do not simplify these parts of the reduced program: "
-        f"{', '.join(f'`{kind}`' for kind in Kind)} (branches and bodies of "
-        "control flow); `all`: simplify nothing",
+        f"{', '.join(f'`{kind}`' for kind in Kind)} (also loop "
+        "bodies); `all`: simplify nothing",
         more="`arguments`: numbers, flags and lists in calls; `operands`: the tensors "
         "that operators read. [What is simplified](packages/run.md#what-a-reader-sees)",
         read=parse_kept_kinds,

@@ -263,7 +263,7 @@ def cases_of_facts() -> Iterator[tuple[str, Case]]:
 
     yield case("unverified", runs=3, failed=1)
     yield case("not run", runs=0, failed=0)
-    why = "not asked: minutes are short"
+    why = "not tested: minutes are short"
     claims = {"operators": "1-minimal", "sizes": why, "values": "kept", "dtypes": why}
     open_kinds = facts_of(replace(RECORD, search=replace(RECORD.search, kinds=claims)))
     yield case("kinds that were not tested", open_kinds)

@@ -184,7 +184,7 @@ def test_reduced_program_is_verified_if_no_listing_verifies(
     assert found.reducer.best is kept.result.candidate
     assert found.kinds["operators"] == "1-minimal"
     assert found.kinds["sizes"] == (
-        "not asked: no repro of the simplified program fails in every run"
+        "not tested: no repro of the simplified program fails in every run"
     )
     assert (
         "no repro of the simplified program fails in every run: verifying "

@@ -328,14 +328,14 @@ def test_simplification_stops_at_the_check_limit(tmp_path: Path) -> None:
     assert found.stopped == ""
     assert found.minimal
     assert found.kinds["operators"] == MINIMAL
-    assert found.kinds["sizes"] == f"not asked: limit of {spent + 1} checks reached"
+    assert found.kinds["sizes"] == f"not tested: limit of {spent + 1} checks reached"
 
 
 def test_result_is_kept_if_no_listing_fails(tmp_path: Path) -> None:
     found, events = reduced(tmp_path, Worker(lambda _: False))
     assert found.made_of is None
     assert found.reducer.best.listing is None
-    assert found.kinds["sizes"] == "not asked: the printed program does not fail"
+    assert found.kinds["sizes"] == "not tested: the printed program does not fail"
     assert found.kinds["operators"] == MINIMAL
     assert "the printed program does not fail" in notes(events)
     checks = [v for each in found.all for v in each.search.verdicts()]
@@ -347,7 +347,7 @@ def test_kinds_are_not_minimal_if_rewrites_cannot_be_fitted(
 ) -> None:
     found, _ = reduced(tmp_path, Worker(lambda _: True, refuses=FitRewrites))
     assert found.kinds["operators"] == MINIMAL
-    assert found.kinds["sizes"] == "not asked: no such thing here"
+    assert found.kinds["sizes"] == "not tested: no such thing here"
 
 
 def test_only_values_are_minimal_if_fake_tensors_cannot_run_the_program(
@@ -357,9 +357,9 @@ def test_only_values_are_minimal_if_fake_tensors_cannot_run_the_program(
     found, _ = reduced(tmp_path, worker)
     assert found.kinds["operators"] == MINIMAL
     assert found.kinds["values"] == PLAINEST
-    for kind in ("sizes", "weights", "arguments", "operands", "insides"):
+    for kind in ("sizes", "weights", "arguments", "operands", "branches"):
         assert found.kinds[kind] == (
-            "not asked: the program does not run with fake tensors: no fake class"
+            "not tested: the program does not run with fake tensors: no fake class"
         )
 
 
@@ -369,7 +369,7 @@ def test_result_is_kept_if_only_strategies_for_operators_are_selected(
     worker = Worker(lambda _: True)
     found, _ = reduced(tmp_path, worker, strategies=("drop_nodes",))
     assert worker.compiled == []
-    assert found.kinds["sizes"] == "not asked: no strategy for this was selected"
+    assert found.kinds["sizes"] == "not tested: no strategy for this was selected"
 
 
 def test_operands_are_not_minimal_with_only_some_operator_strategies(

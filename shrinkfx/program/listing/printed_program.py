@@ -629,13 +629,21 @@ class Kind(StrEnum):
     """Numbers, flags and lists that are passed to operators."""
     OPERANDS = "operands"
     """The values that operators read, if others of the same type are available."""
-    INSIDES = "insides"
+    BRANCHES = "branches"
     """Statements of branches and loop bodies."""
 
+    @classmethod
+    def _missing_(cls, value: object) -> Self | None:
+        """Accept the word of earlier versions."""
+        return cls.BRANCHES if value == OLD_BRANCHES else None
+
+
+OLD_BRANCHES = "insides"
+"""What versions before 0.2 call branches."""
 
 # Claims about a result: the kinds that are minimal, and the kinds not tested.
 #
-# Each kind has a text: ``1-minimal``, ``kept``, or ``not asked: minutes are short``.
+# Each kind has a text: ``1-minimal``, ``kept``, or ``not tested: minutes are short``.
 
 OPERATORS = "operators"
 """The kind that is tested before all kinds of printed programs."""
@@ -648,7 +656,8 @@ PLAINEST = "no simpler values fail"
 KEPT = "kept"
 """The claim for a kind that is unchanged because the user asked for that."""
 
-_NOT_TESTED = "not asked: "
+_NOT_TESTED = "not tested: "
+_OLD_NOT_TESTED = "not asked: "
 
 
 def claim_not_tested(why: str) -> str:
@@ -660,8 +669,8 @@ def group_untested_kinds(claims: Mapping[str, str]) -> dict[str, list[str]]:
     """Group the kinds that were not tested by the reason."""
     groups: dict[str, list[str]] = {}
     for kind, claim in claims.items():
-        if claim.startswith(_NOT_TESTED):
-            groups.setdefault(claim.removeprefix(_NOT_TESTED), []).append(str(kind))
+        if claim.startswith((_NOT_TESTED, _OLD_NOT_TESTED)):
+            groups.setdefault(claim.partition(": ")[2], []).append(str(kind))
     return groups
 
 

@@ -32,20 +32,20 @@ ALL = {OPERATORS: MINIMAL} | dict.fromkeys(Kind, MINIMAL)
         (
             ALL | dict.fromkeys(Kind, NO) | {Kind.WEIGHTS: KEPT},
             "1-minimal: the failure disappears without any one operator. Not tested: "
-            "sizes, values, dtypes, layouts, arguments, operands and insides.",
+            "sizes, values, dtypes, layouts, arguments, operands and branches.",
         ),
         (
             ALL | dict.fromkeys([*Kind][2:], NO) | {Kind.VALUES: PLAINEST},
             "1-minimal: the failure disappears without any one operator, or with a "
             "size at its minimum or smaller by one, or with any of the simpler values "
             "that were tried. Not tested: weights, dtypes, layouts, arguments, "
-            "operands and insides.",
+            "operands and branches.",
         ),
         (
             dict.fromkeys(ALL, NO) | {Kind.SIZES: MINIMAL},
             "1-minimal: the failure disappears with a size at its minimum or smaller "
             "by one. Not tested: operators, values, weights, dtypes, layouts, "
-            "arguments, operands and insides.",
+            "arguments, operands and branches.",
         ),
         (dict.fromkeys(ALL, NO), "It is not known whether a smaller program fails."),
         (dict.fromkeys(ALL, KEPT), "It is not known whether a smaller program fails."),
@@ -73,7 +73,7 @@ def test_kinds_are_grouped_by_claim() -> None:
         "kept so": ["values"],
     }
     assert group_kinds_by_claim(claims) == [
-        ("operators, weights, dtypes, layouts, arguments, insides", MINIMAL),
-        ("sizes, operands", "not asked: not enough time left"),
-        ("values", "not asked: kept so"),
+        ("operators, weights, dtypes, layouts, arguments, branches", MINIMAL),
+        ("sizes, operands", "not tested: not enough time left"),
+        ("values", "not tested: kept so"),
     ]
