@@ -80,7 +80,7 @@ def test_changed_kind_of_mismatch_is_reported() -> None:
     shape = Signature(Kind.MISMATCH, Stage.COMPARE, differs="shape")
     values = replace(shape, differs="values")
     changed = replace(DONE, signature=shape, seen=values)
-    told = "the input program has wrong shape, and the reduced program has wrong values"
+    told = "wrong shape in the input program, but wrong values in the reduced program"
     assert f"changed:  {told}" in result_lines(changed)
     assert not [
         row for row in result_lines(replace(changed, seen=shape)) if "changed" in row
@@ -101,7 +101,7 @@ def test_other_failures_are_listed_in_full_only_in_verbose_output() -> None:
     short, full = result_lines(caught), result_lines(caught, everything=True)
     assert [s for s in short if "other failures" in s] == [
         (
-            "other failures: nan in run: x (2 operators; to write this program: "
+            "other failures: nan in run: x (2 operators; to get its repro: "
             "shrinkfx --candidate "
             "1a --out report)"
         ),

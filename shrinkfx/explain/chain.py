@@ -186,7 +186,7 @@ _FIXED = (
     f"{_LINE}: torch.export records a fixed size as a number, and not whether the "
     "model fixed it"
 )
-_NO_GUARD = "The program has no guard of the model on this size."
+_NO_GUARD = "The model itself adds no guard on this size."
 _SHOWN = 2
 
 
@@ -321,14 +321,19 @@ def _describe_access(
     if finding.fault == "misaligned":
         parameter = f"{finding.argument} of kernel {finding.kernel}"
         origin = argument or finding.role
-        return f"The memory of {parameter} is {finding.message}: {origin}."
+        declared, _, actual = finding.message.partition(", is ")
+        return f"The memory of {parameter} is {declared}, but is {actual}: {origin}."
     if finding.fault == "assert":
         return f"An assertion fails in {kernel_of}: {finding.message}."
     kernel = f"Kernel {finding.kernel}, which computes {names},"
     action = f"{_VERBS[finding.fault]} {finding.argument} at index {finding.offset}"
     size = f"{finding.elements} element{'' if finding.elements == 1 else 's'}"
     is_within = 0 <= finding.offset < finding.elements
-    has = f", which has {size}" if is_within else f", but it has only {size}"
+    has = (
+        f", which has {size}"
+        if is_within
+        else f", but {finding.argument} has only {size}"
+    )
     lanes = f"{finding.lanes} lane{'' if finding.lanes == 1 else 's'}"
     where = f"{lanes} of program {finding.program}, grid {finding.grid}"
     relation = "was generated for" if finding.made_up and argument else "is"

@@ -34,8 +34,8 @@ from shrinkfx.system import scratch
 
 SWITCHES = (
     # Code for the CPU.
-    Setting("cpp.simdlen", 1, "vectorised code"),
-    Setting("cpp.enable_loop_tail_vec", False, "vectorised loop tails"),
+    Setting("cpp.simdlen", 1, "vectorized code"),
+    Setting("cpp.enable_loop_tail_vec", False, "vectorized loop tails"),
     Setting("cpp.threads", 1, "parallel loops"),
     Setting("cpp.weight_prepack", False, "prepacked weights"),
     # Fusion.
@@ -51,7 +51,7 @@ SWITCHES = (
     Setting("max_pointwise_cat_inputs", 0, "concatenation as a pointwise operator"),
     # Shared memory.
     Setting("inplace_padding", False, "padding in place"),
-    Setting("inplace_buffers", False, "results written over operands"),
+    Setting("inplace_buffers", False, "results that overwrite operands"),
     Setting("allow_buffer_reuse", False, "reuse of buffers"),
     Setting("memory_planning", False, "planned memory"),
     Setting("aot_inductor.allow_stack_allocation", False, "buffers on the stack"),
@@ -76,7 +76,7 @@ SWITCHES = (
         "aot_inductor.use_runtime_constant_folding", False, "load-time constant folding"
     ),
     # Tensor layouts.
-    Setting("layout_optimization", False, "layout optimisation"),
+    Setting("layout_optimization", False, "layout optimization"),
     Setting("shape_padding", False, "padded shapes"),
     Setting("comprehensive_padding", False, "padded strides"),
     Setting("triton.divisible_by_16", False, "arguments known to be divisible by 16"),
@@ -97,12 +97,12 @@ SWITCHES = (
     Setting("max_autotune_gemm", False, "autotuned matrix products"),
     Setting("coordinate_descent_tuning", False, "tuning by coordinate descent"),
     # Numerics.
-    Setting("emulate_precision_casts", True, "roundings left out between operators"),
+    Setting("emulate_precision_casts", True, "omitted rounding between operators"),
     Setting("eager_numerics.division_rounding", True, "approximate division"),
     Setting("use_fast_math", False, "fast math"),
     Setting("fallback_random", True, "Inductor's own random numbers"),
     # The library.
-    Setting("aot_inductor.compile_wrapper_opt_level", "O0", "an optimised wrapper"),
+    Setting("aot_inductor.compile_wrapper_opt_level", "O0", "an optimized wrapper"),
 )
 
 _FOR_CPU = (

@@ -118,7 +118,7 @@ class ReducedProgram:
         if result.signature is not None:
             return f"the instrumented run failed differently: {result.signature}"
         if self.rate < 1.0:
-            return "the instrumented run did not fail, as some runs do not"
+            return "the instrumented run did not fail, but not every run does"
         if self.client.options.form is CandidateForm.SOURCE:
             return "neither the program nor its printed source failed when instrumented"
         return "the instrumented run did not fail"

@@ -155,7 +155,7 @@ def _without_a_kernel(candidate: Candidate, data: KernelValues) -> WrongValue:
             wrong=data.rewritten_wrong,
             rewritten=True,
             lost=bool(data.lost),
-            unknown=() if names else ("which operator was rewritten",),
+            unknown=() if names else ("which operator Inductor rewrote",),
         )
     reasons = [v.unknown for v in data.computed if v.unknown]
     if reasons:
@@ -165,10 +165,10 @@ def _without_a_kernel(candidate: Candidate, data: KernelValues) -> WrongValue:
             f"{_ALL_RIGHT}; the graph that Inductor lowers could not be compared with "
             "eager in this call"
         )
-    return _unknown(f"{_ALL_RIGHT}: accumulated rounding or strides may be the reason")
+    return _unknown(f"{_ALL_RIGHT}; rounding may add up, or strides matter")
 
 
-_ALL_RIGHT = "each value in memory agrees with eager for the same inputs"
+_ALL_RIGHT = "each buffer agrees with eager for the same inputs"
 
 
 def clear_operators(

@@ -206,8 +206,8 @@ def describe_changed_difference(before: Signature, after: Signature) -> str:
     if not (before.differs and after.differs) or before.differs == after.differs:
         return ""
     return (
-        f"the input program has wrong {before.differs}, and the reduced program has "
-        f"wrong {after.differs}"
+        f"wrong {before.differs} in the input program, but wrong {after.differs} in "
+        "the reduced program"
     )
 
 

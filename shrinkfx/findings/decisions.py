@@ -66,10 +66,10 @@ def format_skipped(one: SkippedPart) -> str:
     takes = _needed_effect(one, lowers=lowers)
     if one.only_shows:
         return (
-            f"The failure does not show when {gone}: it needs {takes} to show, but "
-            "that is not its cause."
+            f"The failure does not show when {gone}: {takes} exposes the failure, but "
+            "is not its cause."
         )
-    return f"The failure disappears when {gone}: it needs {takes}."
+    return f"The failure disappears when {gone}: the failure needs {takes}."
 
 
 FALLS_BACK = "falls back to the eager kernel"
@@ -79,10 +79,10 @@ FALL_BACK = "fall back to the eager kernels"
 def _needed_effect(one: SkippedPart, *, lowers: bool) -> str:
     """Name the code or change that is missing if ``one`` is skipped."""
     if lowers:
-        which = "it" if one.alone else "some of these"
-        return f"the code that Inductor generates for {which}"
+        which = "this operator" if one.alone else "some of these operators"
+        return f"Inductor's code for {which}"
     which = "this pass makes" if one.alone else "some of these passes make"
-    return f"the change that {which} to the graph"
+    return f"the change to the graph that {which}"
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ def by_hand(found: Decisions, script: str = "repro.py") -> list[BisectorCommand]
 def _left_in(one: SkippedPart, most: int) -> str:
     """Describe what Inductor does if the numbers above ``most`` are skipped."""
     part, lowers = PARTS[one.subsystem], one.subsystem is Subsystem.LOWERINGS
-    out = "run by the eager kernels" if lowers else "skipped"
+    out = "replaced by eager kernels" if lowers else "skipped"
     all_parts = f"all {counted(one.of, part)}" if one.of > 1 else f"the one {part}"
     if most < 0:
         return f"with {all_parts} {out}"
@@ -274,11 +274,10 @@ def _of_switching(found: OptionSearch, failure: Signature) -> Iterator[str]:
         yield f"The program passes with {names}; some of these may not be needed."
     elif len(what) > 1:
         yield (
-            f"The program passes with {names}: each of {_joined(what)} alone is enough "
-            "to fail."
+            f"The program passes with {names}: {_joined(what)} each make it fail alone."
         )
     elif found.only_shows or _may_be_hidden(failure):
-        yield f"The program passes with {names}: the failure needs {what[0]} to show."
+        yield f"The program passes with {names}: the failure shows only with {what[0]}."
     else:
         yield f"The program passes with {names}: {what[0]} {_is(what[0])} at fault."
 
@@ -293,7 +292,7 @@ def _may_be_hidden(failure: Signature) -> bool:
     return in_memory or failure.stage is Stage.COMPILE
 
 
-_OBJECT = re.compile(r" (?:of|that|taken|known|left|in|into|on|packed|as) .*| ahead")
+_OBJECT = re.compile(r" (?:of|that|between|taken|known|left|in|into|on|packed|as) .*| ahead")
 
 
 def _is(what: str) -> str:

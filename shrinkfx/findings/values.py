@@ -14,7 +14,8 @@ _SHOWN = 4
 """Maximum number of operators that a sentence names."""
 
 _OTHER_VALUES = (
-    "its inputs may differ from eager, but eager computes other values from them"
+    "its inputs may differ from eager's, but from these inputs eager computes other "
+    "values"
 )
 
 _EXACT = {
@@ -101,8 +102,8 @@ class WrongValue(Message):
             place = f"in kernel {self.kernel}{self._launch()}"
         call = f" in call {self.call}" if self.call > 1 else ""
         if self.agrees:
-            how = describe_error(wrong, "of its result do not")
             pronoun = "their" if self.fused else "its"
+            how = describe_error(wrong, f"of {pronoun} result do not")
             how = f"{pronoun} inputs agree with eager, but {how}"
         else:
             how = f"{_OTHER_VALUES}: {describe_error(wrong, 'differ')}"
@@ -142,8 +143,8 @@ class WrongValue(Message):
             return ""
         names = _some(self.shown_by)
         if len(self.shown_by) == 1:
-            return f"{names} shows the error, and its result is right for its inputs."
-        return f"{names} show the error, and their results are right for their inputs."
+            return f"{names} propagates the error: its result is right for its inputs."
+        return f"{names} propagate the error: their results are right for their inputs."
 
 
 def describe_first_error(wrong: Wrong) -> str:

@@ -263,8 +263,8 @@ class FailureOptions:
         None,
         metavar="N",
         help="how often to run the input program before concluding that it does "
-        "not fail; default: 100 runs, or fewer if the runs have taken as long as the "
-        "compilation (this time limit is at least 6 s, at most 1 minute)",
+        "not fail; default: at most 100 runs, and at most the time of the compilation "
+        "(but at least 6 s and at most 1 minute)",
         more="The message then states how many runs there were. On the "
         "interpreter, each probe runs once, until one shows the failure",
         check=require_above_zero,
@@ -285,7 +285,7 @@ class FailureOptions:
         help="run every check on a GPU under this tool of compute-sanitizer: "
         f"{', '.join(f'`{tool}`' for tool in SANITIZERS)} (default: "
         f"`{Guard.MEMCHECK}`); without the option, memcheck runs once, on the "
-        "reduced program of an illegal memory access",
+        "reduced program, if the failure is `ima`",
         more="Replaces guard pages. [What the tools "
         "detect](failures.md#crash-illegal-memory-access)",
         check=make_choice_check(SANITIZERS),
@@ -390,10 +390,10 @@ class ProgramOptions:
     probe: str | None = option(
         None,
         choices=Probe,
-        help="what to do on the interpreter: `real`: run the kernels on the failing "
+        help="how to use the interpreter: `real`: run the kernels on the failing "
         "inputs; `hints`: run them on AOTInductor's benchmark inputs; `contract`: "
-        "check declared sizes and strides; `compile`: only compile; default: the "
-        "first probe that shows the failure",
+        "compare sizes and strides with the declared ones; `compile`: only compile; "
+        "default: the first probe that shows the failure",
         more="`compile` runs first for `--until compile-error` and `hang`; "
         "otherwise the probes run in this order",
     )

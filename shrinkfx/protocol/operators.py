@@ -169,7 +169,7 @@ VALUE_DEPENDENCIES = {
     "arguments",
     Misbehavior.LAYOUT: "returns different values if the strides of its arguments "
     "differ, "
-    "although its tag flexible_layout allows compilers to change strides",
+    "although its tag flexible_layout allows compilers to change them",
 }
 """Causes, other than argument values, that an operator's results depend on."""
 

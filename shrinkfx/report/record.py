@@ -144,9 +144,9 @@ EMBEDDED = "the program itself"
 class NoSource(StrEnum):
     """Why a repro embeds the program, in the words of its header."""
 
-    PASSES = "The printed source did not fail when it was run"
+    PASSES = "The generated source did not fail"
     UNPRINTED = "The program could not be printed as source"
-    NO_TIME = "No time was left to verify the printed source"
+    NO_TIME = "No time was left to verify the generated source"
 
 
 @dataclass(frozen=True)
@@ -541,7 +541,7 @@ class RunRecord:
         """The memory whose content decides whether the repro fails, or ''."""
         short = set(self.programs.targets).intersection(self.conditions.short_results)
         results = f"results of {', '.join(sorted(short))}"
-        return f"the memory after the end of the too small {results}" if short else ""
+        return f"the memory after the undersized {results}" if short else ""
 
     @property
     def guarded(self) -> bool:

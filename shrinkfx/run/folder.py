@@ -709,7 +709,7 @@ def _render_other_failures(
         yield (
             f"other failures: {each['kind']} {Stage(each['stage']).place}: "
             f"{_shorten_text(text)} ({each['operators']} {_noun(each['operators'])}; "
-            f"to write this program: {get})"
+            f"to get its repro: {get})"
         )
     if len(caught) > shown:
         yield f"other failures: {len(caught) - shown} more in summary.json"

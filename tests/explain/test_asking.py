@@ -116,7 +116,7 @@ PASSES = Ending("exit", 0, "done", Checked())
         (
             {"rate": 0.5},
             PASSES,
-            "the instrumented run did not fail, as some runs do not",
+            "the instrumented run did not fail, but not every run does",
         ),
         ({}, Ending("signal", 11, "run"), "the instrumented run failed differently: "),
         ({}, Ending("memory", 9, "run"), "the run had no result: memory in run"),

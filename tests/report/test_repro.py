@@ -155,7 +155,7 @@ def test_embedded_program_is_complete() -> None:
         and isinstance(n.value.value, str)
     ]
     assert base64.b85decode(value.replace("\n", "")) == program
-    said = "# No time was left to verify the printed source: this script embeds the "
+    said = "# No time was left to verify the generated source: this script embeds the "
     assert f"{said}program.\n" in text
 
 

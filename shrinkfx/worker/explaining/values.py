@@ -80,7 +80,7 @@ def _compare_values(
     """
     results = recording.load_results()
     if recording.graph is None or results is None:
-        raise _Unknown("it returned no result")
+        raise _Unknown("the run returned no result")
     known = _compute_roots(recording.graph, ran)
     eager = run_deterministic(recording.graph.graph, known)
     seen = [
@@ -502,7 +502,7 @@ def recompute(node: fx.Node, known: Known, *, exactly: bool = False) -> Any:
             raise CannotRecompute(f"{step.target} returns uninitialized memory")
     first, second = (_run(node, part, known, exactly, seed) for seed in _SEEDS)
     if not is_identical(first, second):
-        raise CannotRecompute("it depends on random numbers")
+        raise CannotRecompute("a value depends on random numbers")
     return first
 
 
