@@ -32,7 +32,7 @@ from shrinkfx.findings.operators import (
     OperatorMismatch,
     format_fails_alone,
 )
-from shrinkfx.findings.record import Explanation
+from shrinkfx.findings.record import EAGER_FAILS, Explanation
 from shrinkfx.findings.values import WrongValue
 from shrinkfx.program.candidate import Candidate, Outputs
 from shrinkfx.program.listing.printed_program import (
@@ -117,7 +117,7 @@ def explain(
     else:
         found = _with_findings(reduced, facts, found, attempt)
     if not reduced.client.options.reference:
-        found = replace(found, cause=(_EAGER_FAILS, *found.cause)[:SENTENCES])
+        found = replace(found, cause=(EAGER_FAILS, *found.cause)[:SENTENCES])
     found = _with_decisions(reduced, found, attempt, folder)
     if notes := [text for text in (facts.own, facts.inside) if text]:
         found = replace(found, cause=(*notes, *found.cause)[:SENTENCES])
@@ -198,9 +198,6 @@ def _blame_input_producer(found: Explanation, wrong: WrongValue | None) -> Expla
         names = ", ".join(map(str, wrong.without))
         cause = (*cause, f"The failing operator computes from this result: {names}.")
     return replace(found, values=wrong, culprits=wrong.culprits, cause=cause)
-
-
-_EAGER_FAILS = "Eager fails on the input program too."
 
 
 def _blame_mismatch(found: Explanation, reduced: ReducedProgram) -> Explanation:

@@ -292,7 +292,9 @@ def _may_be_hidden(failure: Signature) -> bool:
     return in_memory or failure.stage is Stage.COMPILE
 
 
-_OBJECT = re.compile(r" (?:of|that|between|taken|known|left|in|into|on|packed|as) .*| ahead")
+_OBJECT = re.compile(
+    r" (?:of|that|between|taken|known|left|in|into|on|packed|as) .*| ahead"
+)
 
 
 def _is(what: str) -> str:

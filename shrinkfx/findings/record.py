@@ -49,6 +49,10 @@ class Outcome(StrEnum):
         return cls.NOT_TESTED if value == "not asked" else None
 
 
+EAGER_FAILS = "Eager fails on the input program, too: check its inputs first."
+"""The first sentence on a cause if eager is no reference."""
+
+
 @dataclass(frozen=True)
 class Row(Message):
     """A flag and its result.

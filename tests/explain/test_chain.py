@@ -275,10 +275,20 @@ def test_ambiguous_line_is_not_guessed() -> None:
 @pytest.mark.parametrize(
     ("offset", "elements", "lanes", "said"),
     [
-        (12, 12, 4, "in_ptr1 at index 12, but in_ptr1 has only 12 elements (4 lanes of"),
-        (1, 1, 1, "in_ptr1 at index 1, but in_ptr1 has only 1 element (1 lane of"),
-        (-3, 12, 4, "in_ptr1 at index -3, but in_ptr1 has only 12 elements (4 lanes of"),
-        (5, 12, 4, "in_ptr1 at index 5, which has 12 elements (4 lanes of"),
+        (
+            12,
+            12,
+            4,
+            "in_ptr1 at index 12, but in_ptr1 has only 12 elements (4 lanes of",
+        ),
+        (1, 1, 1, "in_ptr1 at index 1, but in_ptr1 has only 1 element (1 lane"),
+        (
+            -3,
+            12,
+            4,
+            "in_ptr1 at index -3, but in_ptr1 has only 12 elements (4 lanes of",
+        ),
+        (5, 12, 4, "in_ptr1 at index 5, which has 12 elements (4 lanes"),
     ],
 )
 def test_out_of_bounds_access_names_index_and_element_count(

@@ -18,7 +18,7 @@ from shrinkfx.findings.compiling import StopPoint
 from shrinkfx.findings.decisions import Decisions, OptionSearch, Setting, SkippedPart
 from shrinkfx.findings.decisions import format_decisions as decision_lines
 from shrinkfx.findings.operators import Operator, OperatorMismatch, format_fails_alone
-from shrinkfx.findings.record import Explanation
+from shrinkfx.findings.record import EAGER_FAILS, Explanation
 from shrinkfx.preloads.preload_bundle import CustomCompilerCode, PreloadBundle
 from shrinkfx.protocol.answers import Collected
 from shrinkfx.protocol.choices import Subsystem
@@ -276,6 +276,9 @@ def cases_of_facts() -> Iterator[tuple[str, Case]]:
     )
     yield case("user kernel", **known | {"message": of_user}, interpreted="sm_90")
     yield case("variable", **known)
+    rejected = replace(EXPLAINED, cause=(EAGER_FAILS, *EXPLAINED.cause))
+    of_inputs = replace(FACTS, kind=Kind.ASSERT, stage=Stage.RUN, compared=False)
+    yield "eager fails, too", (of_inputs, rejected)
     checks: dict[str, Any] = {
         "kind": Kind.CHECK_INPUTS,
         "environment": ("AOTI_RUNTIME_CHECK_INPUTS",),

@@ -16,7 +16,7 @@ from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.findings.code import CodeLine
 from shrinkfx.findings.decisions import PARTS, format_decisions
 from shrinkfx.findings.operators import OperatorMismatch, format_fails_alone
-from shrinkfx.findings.record import Explanation
+from shrinkfx.findings.record import EAGER_FAILS, Explanation
 from shrinkfx.preloads.preload_bundle import CustomCompilerCode
 from shrinkfx.program.display_text import cut_middle, cut_text
 from shrinkfx.program.listing.printed_program import group_untested_kinds
@@ -410,7 +410,7 @@ def cause_sentences(
     """Return the sentences on the cause that the issue does not state elsewhere."""
     known, inside = explanation.decisions, facts.inside
     stated = format_decisions(known, facts.failure) if known is not None else []
-    stated += map(format_fails_alone, explanation.operators)
+    stated += [EAGER_FAILS, *map(format_fails_alone, explanation.operators)]
     for anonymous in (True, False):
         stated.append(format_disappears_without(facts.in_compiler, anonymous=anonymous))
         if inside:
