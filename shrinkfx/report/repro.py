@@ -283,6 +283,8 @@ def _weight_line(weight: Weight, values: Values) -> str:
     name, kind = weight.attribute, weight.kind
     text = values.choose(f"weight_{name}", weight.text, _OF_WEIGHTS)
     match kind:
+        case "trainable_parameter":
+            return f"self.{name} = torch.nn.Parameter({text})"
         case "parameter":
             return f"self.{name} = torch.nn.Parameter({text}, requires_grad=False)"
         case "buffer":

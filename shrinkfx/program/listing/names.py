@@ -29,6 +29,7 @@ _TAKEN |= {"torch", "self", "operator", "math", "data"}
 
 _ATTRIBUTES = {
     "parameter": "weight",
+    "trainable_parameter": "weight",
     "buffer": "buffer",
     "non_persistent_buffer": "buffer",
     "constant": "constant",

@@ -41,8 +41,9 @@ class InputOrWeight(Record):
     """An input or a weight.
 
     Attributes:
-        kind: ``input``, ``parameter``, ``buffer``, ``non_persistent_buffer``,
-            ``constant``, ``script_object`` or ``saved_object``.
+        kind: ``input``, ``parameter``, ``trainable_parameter``, ``buffer``,
+            ``non_persistent_buffer``, ``constant``, ``script_object`` or
+            ``saved_object``.
         recipes: tensor specs by run; a weight has only that of the example.
         open_dims: dynamic dims, each with the expression of its declaration.
     """

@@ -333,7 +333,7 @@ def _clamp_number(value: Number, size: int) -> Number:
     return value if 0 <= number < size else (size - 1 if number > 0 else 0)
 
 
-_FIXED = ("parameter", "constant")
+_FIXED = ("parameter", "trainable_parameter", "constant")
 """Kinds of weights that an exported program never writes."""
 
 

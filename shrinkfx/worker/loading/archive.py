@@ -508,8 +508,9 @@ def execute_source(source: Source, gpu: str = "") -> tuple[torch.nn.Module, Any]
 def set_weight(module: torch.nn.Module, name: str, kind: str, value: Any) -> None:
     """Add a weight to a module, as the kind that ``Weight`` names."""
     match kind:
-        case "parameter":
-            module.register_parameter(name, torch.nn.Parameter(value, False))
+        case "parameter" | "trainable_parameter":
+            trains = kind == "trainable_parameter"
+            module.register_parameter(name, torch.nn.Parameter(value, trains))
         case "buffer" | "non_persistent_buffer":
             module.register_buffer(name, value, persistent=kind == "buffer")
         case _:

@@ -16,6 +16,7 @@ from shrinkfx.protocol.source import Source
 
 _KINDS = {
     "parameter": "weight",
+    "trainable_parameter": "weight",
     "buffer": "buffer",
     "non_persistent_buffer": "buffer",
 }

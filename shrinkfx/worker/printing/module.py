@@ -188,7 +188,7 @@ def _set_weights(module: torch.nn.Module, exported: ExportedProgram) -> None:
     for spec in exported.graph_signature.input_specs:
         if spec.kind is not InputKind.USER_INPUT and spec.target is not None:
             name = attribute_of(spec.target)
-            set_weight(module, name, _kind(spec), values[name])
+            set_weight(module, name, _kind(spec, exported), values[name])
 
 
 def weights_of(exported: ExportedProgram) -> dict[str, Any]:
@@ -204,9 +204,17 @@ def weights_of(exported: ExportedProgram) -> dict[str, Any]:
     }
 
 
-def _kind(spec: InputSpec) -> str:
+def _kind(spec: InputSpec, exported: ExportedProgram) -> str:
+    """Name the kind of a weight.
+
+    AOTInductor compiles some operators differently if a parameter needs a gradient:
+    ``aten.linear`` of the same values may fail with one kind and pass with the other.
+    """
     if spec.kind is InputKind.BUFFER and not spec.persistent:
         return "non_persistent_buffer"
+    if spec.kind is InputKind.PARAMETER:
+        weight = exported.state_dict[str(spec.target)]
+        return "trainable_parameter" if weight.requires_grad else "parameter"
     return spec.kind.name.lower().removesuffix("_tensor")
 
 
@@ -248,7 +256,7 @@ def _weights(
         if isinstance(value, torch.ScriptObject):
             weights.append(_object(attribute, value))
             continue
-        weights.append(Weight(attribute, _kind(spec), write(value, device)))
+        weights.append(Weight(attribute, _kind(spec, exported), write(value, device)))
     return names, tuple(weights)
 
 
