@@ -410,7 +410,7 @@ def test_strategies_refuse_a_second_name() -> None:
 
 BUDGETS = {
     "api": 450,
-    "check": 3_380,
+    "check": 3_340,
     "cli": 1_480,
     "events": 360,
     "explain": 2_300,
@@ -429,8 +429,8 @@ BUDGETS = {
     "sweep": 550,
     "system": 550,
     "testing": 370,
-    "top": 180,
-    "worker": 16_280,
+    "top": 170,
+    "worker": 16_260,
 }
 """The most code lines of each package. Raising one needs a dated reason in
 ``docs/decisions.md``; lower it when a package has become smaller."""
