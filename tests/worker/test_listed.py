@@ -220,6 +220,20 @@ def about(listing: PrintedProgram) -> RunRecord:
     return RunRecord(Failure(seen, seen), programs, conditions=conditions)
 
 
+@pytest.mark.parametrize("trains", [True, False])
+def test_printed_parameter_needs_a_gradient_if_the_original_does(trains: bool) -> None:
+    """``aten.linear`` is compiled differently if its weight needs a gradient."""
+    inputs = Inputs((torch.ones(2, 3),), {})
+    linear = nn.Linear(3, 4, bias=False).requires_grad_(trains)
+    exported = torch.export.export(linear, inputs.args)
+    found = describe(RebuiltCandidate(exported, inputs, inputs))
+    listing = apply_changes(found.listing, found.seeded.changes)
+    made = build(listing, {})
+    assert made.exported.state_dict["weight"].requires_grad is trains
+    text = write_repro(print_listing(listing, {}), about(listing), [], Data.EXACT).text
+    assert ("requires_grad=False" not in text) is trains
+
+
 def test_repro_creates_the_inputs_and_weights_that_were_checked() -> None:
     found = describe(in_three_runs())
     drawn = apply_changes(found.listing, found.seeded.changes)
