@@ -143,6 +143,10 @@ def test_fake_kernel_mismatch_is_found(call: Call, said: str, tmp_path: Path) ->
             "for x of shape [4, 3], more=[], heads=2",
         ),
         (
+            lambda x: OPS.attends(x.mT, [], heads=2),
+            "for x of shape [3, 4] and strides [1, 3], more=[], heads=2",
+        ),
+        (
             lambda x: OPS.attends(x, [x] * 4, 0.5, heads=3, how="very" * 20),
             "for x of shape [4, 3], more of shape [4, 3], more of shape [4, 3], "
             "more of shape [4, 3], ..., scale=0.5, heads=3, how=...",
