@@ -120,10 +120,9 @@ def print_verification(confirmed: api.Confirmed) -> RunEnded:
 
 def print_sweep(swept: api.Swept) -> RunEnded:
     counts = swept.report["examples"]["inside"]
-    print(
-        f"{counts['run']} sizes run: {counts['passes']} pass, {counts['fails']} fail, "
-        f"{counts['invalid']} are invalid, {counts['unresolved']} are unresolved"
-    )
+    rare = [f"{counts[k]} are {k}" for k in ("invalid", "unresolved") if counts[k]]
+    results = [f"{counts['passes']} pass", f"{counts['fails']} fail", *rare]
+    print(f"{counts['run']} sizes run: {', '.join(results)}")
     print(swept.table or "the program fails at none of these sizes")
     if swept.target:
         print(f"inputs:   {swept.target.failing}")

@@ -138,11 +138,11 @@ def render_event(event: Event) -> str:
         case StepTaken(_, _, strategy, check, seconds):
             return f"{_step(event)}  {strategy}  check {check}  {seconds:.0f} s"
         case QueryAnswered(check, outcome, operators):
-            return f"check {check}: {outcome}; {operators} operators so far"
+            return f"check {check}: {outcome}; {_counted(operators, 'operator')} so far"
         case SizesTried(sizes, answer, detail):
             return f"{sizes}: {answer}" + (f" ({detail})" if detail else "")
         case SearchStarted(operators):
-            return f"searching among {operators} operators"
+            return f"searching among {_counted(operators, 'operator')}"
     return str(event)
 
 
@@ -186,9 +186,9 @@ class Pulse:
             case ActivityStarted(text):
                 self._doing = text
             case SearchStarted(operators):
-                self._state = f", {operators} operators"
+                self._state = f", {_counted(operators, 'operator')}"
             case QueryAnswered(check, _, operators):
-                self._state = f", {operators} operators after check {check}"
+                self._state = f", {_counted(operators, 'operator')} after check {check}"
             case SizesTried(sizes):
                 self._state = f", last at {sizes}"
         if self._thread is None:
