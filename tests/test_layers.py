@@ -411,7 +411,7 @@ def test_strategies_refuse_a_second_name() -> None:
 BUDGETS = {
     "api": 450,
     "check": 3_340,
-    "cli": 1_480,
+    "cli": 1_470,
     "events": 360,
     "explain": 2_300,
     "failure": 1_480,
@@ -430,7 +430,7 @@ BUDGETS = {
     "system": 550,
     "testing": 370,
     "top": 170,
-    "worker": 16_260,
+    "worker": 16_270,
 }
 """The most code lines of each package. Raising one needs a dated reason in
 ``docs/decisions.md``; lower it when a package has become smaller."""
