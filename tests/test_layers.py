@@ -414,7 +414,7 @@ BUDGETS = {
     "cli": 1_470,
     "events": 360,
     "explain": 2_300,
-    "failure": 1_480,
+    "failure": 1_470,
     "findings": 680,
     "intake": 1_820,
     "journal": 370,

@@ -321,8 +321,7 @@ def _describe_access(
     if finding.fault == "misaligned":
         parameter = f"{finding.argument} of kernel {finding.kernel}"
         origin = argument or finding.role
-        declared, _, actual = finding.message.partition(", is ")
-        return f"The memory of {parameter} is {declared}, but is {actual}: {origin}."
+        return f"The memory of {parameter} is {finding.message}: {origin}."
     if finding.fault == "assert":
         return f"An assertion fails in {kernel_of}: {finding.message}."
     kernel = f"Kernel {finding.kernel}, which computes {names},"

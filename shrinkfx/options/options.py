@@ -126,7 +126,7 @@ def parse_kept_kinds(names: str | Sequence[str]) -> tuple[str, ...]:
     """Parse kinds, such as ``sizes,values``; ``all`` means every kind."""
     kinds = parse_names(names) if isinstance(names, str) else tuple(names)
     kept = kinds if ALL not in kinds else Kind
-    return tuple("branches" if kind == OLD_BRANCHES else str(kind) for kind in kept)
+    return tuple(str(Kind.BRANCHES if k == OLD_BRANCHES else k) for k in kept)
 
 
 ALL = "all"

@@ -20,7 +20,7 @@ ASSERTION = (
 )
 MISALIGNED = (
     "interpreter: misaligned address in triton_poi_fused_add_0 (aten.add) through "
-    "in_ptr0 (result of mylib.op): declared divisible by 16, is 4 bytes past"
+    "in_ptr0 (result of mylib.op): declared divisible by 16, but is 4 bytes past"
 )
 
 

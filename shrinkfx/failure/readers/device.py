@@ -57,10 +57,6 @@ _LOST = re.compile(
     _ERROR_HEAD + r"no CUDA-capable device is detected)"
     r"|cudaErrorNoDevice|GPU is lost|GPU has fallen off the bus"
 )
-_XID = re.compile(r"^[^\n]*NVRM: Xid \([^)]*\): (\d+),[^\n]*", re.MULTILINE)
-_HARDWARE_XIDS = {48, 74, 79, 94, 95, 119, 120}
-"""Xid numbers that no program causes: memory, links and firmware."""
-_BUS = 79
 
 _PRINTED = re.compile(r"block: \[[\d,]+\][^\n]*? Assertion [`'](.*?)[`'] failed")
 TRIGGERED = "device-side assert triggered"
@@ -104,23 +100,15 @@ def classify_device_assertion(text: str, stage: Stage) -> Signature | None:
 
 
 def find_gpu_failure(text: str) -> str:
-    """Return the line that shows a GPU failure which no program can cause, or ''.
-
-    A line of the driver counts if its Xid number is one that no program causes.
-    """
-    if found := _BROKEN.search(text):
-        return line_of(text, found)
-    numbered = (found for found in _XID.finditer(text))
-    failures = (each[0] for each in numbered if int(each[1]) in _HARDWARE_XIDS)
-    return next(failures, "").strip()
+    """Return the line that shows a GPU failure which no program can cause, or ''."""
+    found = _BROKEN.search(text)
+    return line_of(text, found) if found else ""
 
 
 def find_gpu_loss(text: str) -> str:
     """Return the line that shows that the GPU is no longer available, or ''."""
-    if found := _LOST.search(text):
-        return line_of(text, found)
-    losses = (found[0] for found in _XID.finditer(text) if int(found[1]) == _BUS)
-    return next(losses, "").strip()
+    found = _LOST.search(text)
+    return line_of(text, found) if found else ""
 
 
 # Classify a finding of the interpreter by its one line of text.

@@ -11,7 +11,7 @@ The line is the message of the exception that ends a child, so it is all that
     0 <= tmp4 < 10 [program (0, 0, 0), 5 lanes] at `tl.device_assert(...)`
 
     interpreter: misaligned address in KERNEL (aten.add) through in_ptr0 (result of
-    mylib.op): declared divisible by 16, is 4 bytes past
+    mylib.op): declared divisible by 16, but is 4 bytes past
 
     interpreter: expected size 4==5, stride 1==1 at dim=0 / Error in op: mylib.op
 

@@ -228,7 +228,7 @@ def _check_alignment(arguments: Keywords, aligned: Sequence[str]) -> None:
         else:
             continue
         if number:
-            text = f"declared divisible by 16, is {number} {what}"
+            text = f"declared divisible by 16, but is {number} {what}"
             CHECKER.report(
                 Fault.MISALIGNED, argument=name, role=role or "memory", message=text
             )
