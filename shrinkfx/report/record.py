@@ -79,6 +79,14 @@ class OtherCauses(Message):
         return frozenset(names | {found.operator for found in self.examined})
 
 
+EAGER_ALSO_FAILS = "eager also fails on the input program: "
+
+
+def find_eager_error(warning: str) -> str:
+    """Return the error in a warning that eager fails, or ''."""
+    return warning.partition(EAGER_ALSO_FAILS)[2]
+
+
 def format_finding(found: OperatorFinding) -> str:
     """Return the observation of a custom operator that ran alone, as a line."""
     return f"custom operator: {found.text}"

@@ -83,8 +83,10 @@ from shrinkfx.protocol.operators import FakeMismatch, Misbehavior, OperatorFindi
 from shrinkfx.protocol.record import read_older
 from shrinkfx.protocol.requests import CheckOptions, Describe, Examine, SaveCandidate
 from shrinkfx.report.record import (
+    EAGER_ALSO_FAILS,
     OtherCauses,
     ProgramSize,
+    find_eager_error,
     format_finding,
     merge_mismatch_lines,
 )
@@ -133,16 +135,10 @@ class Described:
     @property
     def other_causes(self) -> OtherCauses:
         """Other possible causes of the failure, which the run in eager has shown."""
-        warnings = (f"{_EAGER_FAILS}{self.eager_error}",) if self.eager_error else ()
+        warnings = (
+            (f"{EAGER_ALSO_FAILS}{self.eager_error}",) if self.eager_error else ()
+        )
         return OtherCauses(self.description.mismatches, warnings=warnings)
-
-
-_EAGER_FAILS = "eager also fails on the input program: "
-
-
-def is_eager_warning(warning: str) -> bool:
-    """Return whether a warning says that eager fails; each graph form has its own."""
-    return warning.startswith(_EAGER_FAILS)
 
 
 def describe_program(
@@ -952,7 +948,7 @@ def _convert_to_form(program: Subject, form: GraphForm) -> tuple[Subject, Descri
     client = program.client.with_options(graph=form)
     client, described = describe_program(program.context, client, known.mismatches)
     here = described.other_causes
-    retained = [text for text in known.warnings if not is_eager_warning(text)]
+    retained = [text for text in known.warnings if not find_eager_error(text)]
     warnings = [*here.warnings, *retained]
     causes = replace(here, examined=known.examined, warnings=tuple(warnings))
     candidate = Candidate.from_skeleton(described.skeleton)

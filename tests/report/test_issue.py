@@ -42,6 +42,7 @@ from shrinkfx.report.issue.script import (
 )
 from shrinkfx.report.issue.text import IssueFacts, facts_of, issue_text, title_of
 from shrinkfx.report.record import (
+    EAGER_ALSO_FAILS,
     Failure,
     ModelRemains,
     OtherCauses,
@@ -195,8 +196,8 @@ BUILT = SCRIPT + "model = Repro().eval()\n"
 def of_mismatch(said: str = "lies", **more: Any) -> Explanation:
     """Blame an operator of the user's."""
     lie = OperatorMismatch(MIX, said, "/home/me/models/ops.py:12", **more)
-    reads = "Compiled code reads that result as it is declared."
-    cause = (lie.sentence, reads)
+    effect = "Compiled code uses the result of mine.mix as its fake kernel declares it."
+    cause = (lie.sentence, *([] if lie.is_of_values else [effect]))
     return Explanation(cause=cause, culprits=(MIX,), mismatches=(lie,))
 
 
@@ -257,6 +258,16 @@ def cases_of_cause() -> Iterator[tuple[str, Case]]:
     yield case("fake kernel of PyTorch", **known)
 
 
+_MESSAGES = {
+    Kind.CRASH: "SIGSEGV",
+    Kind.HANG: "did not end within the time limit",
+    Kind.OOM: "grew beyond the memory limit",
+    Kind.NAN: "output 0: 3 of 8 values are NaN, eager gives none",
+    Kind.MISMATCH: "output 0: largest difference 0.5 at [1, 2]",
+}
+"""What a run says of a failure, for those that are no exception."""
+
+
 def cases_of_facts() -> Iterator[tuple[str, Case]]:
     def case(name: str, facts: IssueFacts = FACTS, **known: Any) -> tuple[str, Case]:
         return name, (replace(facts, **known), EXPLAINED)
@@ -268,16 +279,27 @@ def cases_of_facts() -> Iterator[tuple[str, Case]]:
     open_kinds = facts_of(replace(RECORD, search=replace(RECORD.search, kinds=claims)))
     yield case("kinds that were not tested", open_kinds)
     yield case("stopped early", open_kinds, stopped="the minutes are spent")
-    said = "interpreter: illegal memory access: of 4 bytes at `tl.load(x)`"
+    said = (
+        "interpreter: illegal memory access: out-of-bounds load of 4 bytes in "
+        "triton_poi_fused_bmm_0 (aten.bmm) through in_ptr0 (x)"
+    )
     known: dict[str, Any] = {"kind": Kind.IMA, "message": said, "environment": ("X",)}
     yield case("interpreter", **known, interpreted="sm_90")
     of_user = (
-        "interpreter: illegal memory access: load in k_0 (user kernel k) through x"
+        "interpreter: illegal memory access: out-of-bounds load of 4 bytes in k_0 "
+        "(user kernel k) through x"
     )
     yield case("user kernel", **known | {"message": of_user}, interpreted="sm_90")
     yield case("variable", **known)
     rejected = replace(EXPLAINED, cause=(EAGER_FAILS, *EXPLAINED.cause))
-    of_inputs = replace(FACTS, kind=Kind.ASSERT, stage=Stage.RUN, compared=False)
+    of_inputs = replace(
+        FACTS,
+        kind=Kind.ASSERT,
+        stage=Stage.RUN,
+        message="index out of bounds: 0 <= tmp0 < 4",
+        compared=False,
+        caveats=OtherCauses(warnings=(f"{EAGER_ALSO_FAILS}IndexError: no 9",)),
+    )
     yield "eager fails, too", (of_inputs, rejected)
     checks: dict[str, Any] = {
         "kind": Kind.CHECK_INPUTS,
@@ -297,7 +319,7 @@ def cases_of_facts() -> Iterator[tuple[str, Case]]:
     yield case("tested with several versions", tested={"2.13.0": True, "2.14.0": False})
     for kind in Kind:
         if kind is not Kind.CHECK:
-            said = "RuntimeError: it `does` not do"
+            said = _MESSAGES.get(kind, "RuntimeError: expected `size` 4")
             yield case(f"kind {kind}", kind=kind, stage=Stage.RUN, message=said)
     for effect in (False, None):
         facts = facts_with_own_code(effect)
@@ -326,6 +348,13 @@ def cases_of_scripts() -> Iterator[tuple[str, Case]]:
         yield f"writes to {operand}", (facts, EXPLAINED, WRITES.format(operand))
 
 
+def cases_of_custom_operators() -> Iterator[tuple[str, Case]]:
+    """An operator of the user's that nothing shows to be wrong."""
+    facts = replace(RAISES, targets=("mine.mix.default", "aten.add.Tensor"))
+    yield "custom operator", (facts, replace(EXPLAINED, cause=(), culprits=()))
+    yield "culprit beside a custom operator", (facts, EXPLAINED)
+
+
 def cases_for_authors() -> Iterator[tuple[str, Case]]:
     said = "has a fake kernel that declares f32[2], but its result is f32[3], for x[2]"
     whole = OperatorFinding(
@@ -352,7 +381,7 @@ def cases_for_authors() -> Iterator[tuple[str, Case]]:
         "strides": tensor("float32", 4, 6, strides=(1, 4)),
     }.items():
         specs = {"declared": tensor("float32", 4, 6), "made": made}
-        found = of_mismatch("lies, for x[2]", **specs)
+        found = of_mismatch("differs from its fake kernel, for x[2]", **specs)
         yield f"author, {name}", (replace(FACTS, versions=known), found, BUILT)
 
 
@@ -360,6 +389,7 @@ CASES = [
     *cases_of_cause(),
     *cases_of_facts(),
     *cases_of_scripts(),
+    *cases_of_custom_operators(),
     *cases_for_authors(),
 ]
 

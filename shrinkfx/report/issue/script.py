@@ -418,7 +418,7 @@ def error_log(log: str, script: str, above: int = 0, lines: int = 60) -> str:
     elif death:
         rows = [*rows, *_crash_stack(log[death.start() :].splitlines(), script)]
     rows = [_GENERATED.sub("generated.", strip_paths(row)) for row in rows]
-    rows = [_renumber_line(row, script, above) for row in rows]
+    rows = [cut_text(_renumber_line(row, script, above), 300) for row in rows]
     if len(rows) > lines:
         half = lines // 2
         rows = [*rows[:half], f"... ({len(rows) - 2 * half} lines)", *rows[-half:]]

@@ -15,7 +15,11 @@ from typing import ClassVar
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.findings.code import CodeLine
 from shrinkfx.findings.decisions import PARTS, format_decisions
-from shrinkfx.findings.operators import OperatorMismatch, format_fails_alone
+from shrinkfx.findings.operators import (
+    Operator,
+    OperatorMismatch,
+    format_fails_alone,
+)
 from shrinkfx.findings.record import EAGER_FAILS, Explanation
 from shrinkfx.preloads.preload_bundle import CustomCompilerCode
 from shrinkfx.program.display_text import cut_middle, cut_text
@@ -49,7 +53,7 @@ from shrinkfx.report.issue.script import (
     without_warnings,
     write_opcheck,
 )
-from shrinkfx.report.record import OtherCauses, RunRecord
+from shrinkfx.report.record import OtherCauses, RunRecord, find_eager_error
 from shrinkfx.report.template import render
 from shrinkfx.versions import __version__
 
@@ -73,8 +77,8 @@ _GUARDS = "guard pages: "
 _CHECKS_INPUTS = "AOTI_RUNTIME_CHECK_INPUTS"
 
 
-_LOG = 8_000
-"""Maximum characters of an error log."""
+_LOG = 32_000
+"""Maximum characters of a run's output, of which the error log has 60 lines."""
 
 
 @dataclass(frozen=True)
@@ -279,10 +283,11 @@ def _values_of_failure(
     refusal = explanation.chain.refusal if explanation.chain else None
     symbols = refusal.symbols if refusal else ()
     kernel = _USER_KERNEL.search(first)
+    operators = list_named_operators(facts, explanation)
     return {
         "is_verified": facts.is_verified,
         "may_be_custom_code": facts.may_be_custom_code,
-        "operators": list_named_operators(facts, explanation),
+        "operators": operators,
         "error_class": error if re.fullmatch(r"\w*(Error|Exception)", error) else "",
         "first_line": first.removeprefix(_GUARDS),
         "by_guard_pages": first.startswith(_GUARDS),
@@ -293,6 +298,7 @@ def _values_of_failure(
         "torch": next((v for name, _, v in versions if name == "torch"), ""),
         "invalid_inputs": strip_origins(explanation.inputs, explanation),
         "user_kernel": kernel[1] if kernel else "",
+        "custom_operators": [o for o in operators if Operator("", o).is_custom],
         "out_of_range": [s.declaration for s in symbols if s.is_out_of_range],
     }
 
@@ -344,7 +350,7 @@ def _values_of_mismatch(
     has_specs = not mismatch.is_of_values and declared is not None and made is not None
     differs = differing_properties(declared, made) if declared and made else ()
     # The difference may repeat both specs; the arguments of the call come after them.
-    _, is_known, arguments = mismatch.difference.rpartition(", for ")
+    difference, is_known, arguments = mismatch.difference.rpartition(", for ")
     is_placed = mismatch.place and not facts.anonymous
     operator = mismatch.operator.operator
     return {
@@ -353,6 +359,7 @@ def _values_of_mismatch(
         "place": f" (`{mismatch.place}`)" if is_placed else "",
         "value_dependency": VALUE_DEPENDENCIES.get(mismatch.what, ""),
         "has_specs": has_specs,
+        "difference": difference if is_known else mismatch.difference,
         "result": f" (result {mismatch.result})" if mismatch.result else "",
         "arguments": arguments if is_known else "",
         "opcheck": None if mismatch.is_of_values else write_opcheck(operator, script),
@@ -373,7 +380,8 @@ def _values_of_cause(
         rewrite_for_issue(text, facts, explanation) for text in explanation.unknown
     )
     return {
-        "caveats": [_sentence(text) for text in caveats.all()],
+        "eager_error": "".join(map(find_eager_error, caveats.warnings)),
+        "caveats": [_sentence(t) for t in caveats.all() if not find_eager_error(t)],
         "cause_sentences": cause_sentences(facts, explanation, mismatch),
         "decisions": decisions,
         "options": switching if switching and not switching.unknown else None,
@@ -434,7 +442,7 @@ def _drop_repeated_parts(text: str, facts: IssueFacts, explanation: Explanation)
     lines = [line for code in quoted_code(explanation) for line in code]
     if any(line.at_fault and f"`{line.text.strip()}`" in text for line in lines):
         return ""  # the line is quoted below with its context
-    first = facts.message.strip().partition("\n")[0].rstrip(".")
+    first = _CLASSES.sub("", facts.message.strip().partition("\n")[0].rstrip("."))
     doing, fails, _ = text.partition(" fails: ")
     if not (fails and first and first in text):
         return text
@@ -473,7 +481,7 @@ def title_of(facts: IssueFacts, explanation: Explanation, traits: Traits) -> str
         found, anonymous = facts.in_compiler, facts.anonymous
         custom = [format_title_part(found, operators, anonymous=anonymous)]
     writes = f"{traits.writes} written in place" if traits.writes else ""
-    invalid = explanation.inputs.partition(". ")[0]
+    invalid = explanation.inputs.partition(". ")[0].rstrip(".")
     values = {
         **vars(facts),
         "symptom": symptom,
