@@ -140,7 +140,7 @@ class GeneratedCode:
 
             def label(*args: Any, **kwargs: Any) -> Any:
                 value = original(*args, **kwargs)
-                CHECKER.roles.set_role(value, "made-up argument")
+                CHECKER.roles.set_role(value, "generated argument")
                 return value
 
             scope["generate_example_value"] = label
