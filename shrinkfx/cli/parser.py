@@ -71,9 +71,9 @@ class CaptureOptions:
     program: int | None = option(
         None,
         metavar="N",
-        help="of the programs that `--capture` found, reduce the one with this "
-        "number (default: the one that failed in the command); `MODEL.pt2` may be "
-        "the folder of an earlier `--capture`",
+        help="reduce program number N of those that `--capture` found (default: the "
+        "one that failed); use it with `--capture`, or with the folder of an earlier "
+        "capture in place of `MODEL.pt2`",
         check=require_above_zero,
     )
 

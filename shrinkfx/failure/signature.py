@@ -41,7 +41,7 @@ MEANING = {
     Kind.NAN: "non-finite values where eager's values are finite",
     Kind.MISMATCH: "dtype, shape or values differ from eager",
     Kind.CHECK_INPUTS: "the compiled program checks its inputs and refuses them",
-    Kind.COMPILE_ERROR: "AOTInductor or the C++ compiler raises",
+    Kind.COMPILE_ERROR: "AOTInductor, Triton or the C++ compiler raises",
     Kind.LOAD_ERROR: "the compiled package does not load",
     Kind.EXCEPTION: "any other exception at run time",
     Kind.HANG: "does not end within --timeout",

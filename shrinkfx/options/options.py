@@ -272,8 +272,8 @@ class FailureOptions:
     guard_pages: str = option(
         "auto",
         choices=GUARD_PAGES,
-        help="place an inaccessible page next to each tensor, so that every "
-        "out-of-bounds access faults; on a GPU, also fill the memory around each "
+        help="place an inaccessible page next to each tensor, so that an "
+        "access just outside of it faults; on a GPU, also fill the memory around each "
         "tensor and check it after each run; `auto` (the default): only for "
         "`--until ima` and `crash`",
         check=check_guard_pages,
