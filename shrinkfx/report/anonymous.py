@@ -189,7 +189,7 @@ def rebuild(
     return made
 
 
-_ROLES = r"input|weight|registered buffer|constant|dim \d+ of"
+_ROLES = r"[Ii]nput|weight|registered buffer|constant|dim \d+ of"
 """The words before the name of a user's value in a sentence."""
 
 _OURS = ("buffer", "value")

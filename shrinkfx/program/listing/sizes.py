@@ -61,10 +61,10 @@ class SizeGroup:
     def least(self) -> int:
         """The smallest size to try.
 
-        For dynamic dims in the example it is 2, because export treats 1 as static; in
-        the passing call, because equal to the example is simplest.
+        For dynamic dims it is 2: export treats 1 as static, and compiled code may
+        assume that a dynamic size is not 1, so the program could fail for that reason.
         """
-        return 2 if self.run in (Run.EXAMPLE, Run.PASSING) else 1
+        return 1 if self.run is None else 2
 
     def at(self, listing: PrintedProgram, size: int) -> Iterator[Change]:
         """Yield changes to another size: of dims, the range, and the bound of indices.
