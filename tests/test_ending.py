@@ -128,8 +128,8 @@ CHECKED = replace(PLANTED, kind=Kind.CHECK)
         ({}, "python report/repro.py"),
         ({"repro": Path("my report/repro.py")}, "python 'my report/repro.py'"),
         ({"to_go_on": "shrinkfx --resume report"}, "shrinkfx --resume report"),
-        ({"verified": (3, 1)}, "shrinkfx --verify report/repro.py"),
-        ({"shows_alone": False}, "shrinkfx --verify report/repro.py"),
+        ({"verified": (3, 1)}, "shrinkfx verify report/repro.py"),
+        ({"shows_alone": False}, "shrinkfx verify report/repro.py"),
         ({"cause": ()}, "shrinkfx --explain report"),
         (
             {"signature": CHECKED},

@@ -735,7 +735,7 @@ def _render_next_command(reduction: Reduction) -> str:
             return f"next:     python {repro} (writes repro.pt2 for your command)"
         return f"next:     your command, with {repro} in place of {{}}"
     if failed < runs or not reduction.shows_alone:
-        return f"next:     shrinkfx --verify {repro}"
+        return f"next:     shrinkfx verify {repro}"
     if not reduction.cause:
         folder = shlex.quote(str(reduction.repro.parent))
         return f"next:     shrinkfx --explain {folder}"

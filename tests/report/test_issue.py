@@ -561,8 +561,15 @@ def test_script_that_is_too_long_is_attached() -> None:
 
 
 def test_quoted_script_does_not_mention_shrinkfx() -> None:
-    text = 'print("run it under compute-sanitizer or `shrinkfx --verify`")\n'
-    assert quote_script(text) == 'print("run it under compute-sanitizer")\n'
+    for advice in (" or `shrinkfx verify`", ", as above, or `shrinkfx verify`"):
+        text = f'print("run it under compute-sanitizer{advice}")\n'
+        assert quote_script(text) == 'print("run it under compute-sanitizer")\n'
+
+
+def test_long_output_before_the_traceback_is_not_in_the_log() -> None:
+    verified = replace(RECORD.verified, log="Error: no\n" * 9_000 + RECORD.verified.log)
+    facts = facts_of(replace(RECORD, verified=verified))
+    assert facts.log == facts_of(RECORD).log.strip()
 
 
 def test_interpreter_finding_is_logged_without_interpreter_frames() -> None:

@@ -27,7 +27,8 @@ def find_program_class(tree: ast.Module) -> ast.ClassDef | None:
     return next((node for node in classes if node.name == MODULE), None)
 
 
-_OR_THIS_TOOL = " or `shrinkfx --verify`"
+_ADVICE = re.compile(r", as above(?:, or `[^`]*`)?| or `shrinkfx (?:--)?verify`")
+"""Advice on shrinkfx, or that refers to the header."""
 
 
 def quote_script(script: str) -> str:
@@ -35,7 +36,7 @@ def quote_script(script: str) -> str:
 
     The code is unchanged.
     """
-    text = remove_header(script).replace(_OR_THIS_TOOL, "")
+    text = _ADVICE.sub("", remove_header(script))
     spans = _classes(text)
     rows = text.splitlines(keepends=True)
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
@@ -376,7 +377,7 @@ def _list_numbers(node: ast.expr) -> Iterator[str]:
 
 # --- the error log
 
-_OPENS = "Traceback (most recent call last):"
+TRACEBACK = "Traceback (most recent call last):"
 _FRAME = re.compile(r'^\s+File "([^"]+)", line \d+,? in ')
 _DEATH = re.compile(r"^Fatal Python error: ", re.MULTILINE)
 _WARNING = re.compile(
@@ -410,7 +411,7 @@ def error_log(log: str, script: str, above: int = 0, lines: int = 60) -> str:
     death = _DEATH.search(log)
     before = log[: death.start()] if death else log
     rows = without_warnings(before.rstrip()).splitlines()
-    opened = [i for i, row in enumerate(rows) if row == _OPENS]
+    opened = [i for i, row in enumerate(rows) if row == TRACEBACK]
     if opened:
         # The first one is the traceback of the exception that caused the last one.
         known, last = rows[opened[0] : opened[-1] + 1], rows[opened[-1] + 1 :]

@@ -45,6 +45,7 @@ from shrinkfx.report.in_compiler import (
     name_sources,
 )
 from shrinkfx.report.issue.script import (
+    TRACEBACK,
     Traits,
     error_log,
     lines_left_out,
@@ -187,7 +188,9 @@ def facts_of(record: RunRecord, *, anonymous: bool = False) -> IssueFacts:
     failure, conditions, verified = record.failure, record.conditions, record.verified
     search = record.search
     inductor = repr(dict(conditions.inductor)) if conditions.inductor else ""
-    written = verified.written
+    written, log = verified.written, without_warnings(verified.log)
+    # The output of a loop may be long before the traceback that ends it.
+    _, opens, rest = f"\n{log}".partition(f"\n{TRACEBACK}\n")
     return IssueFacts(
         kind=failure.seen.kind,
         stage=failure.seen.stage,
@@ -210,7 +213,7 @@ def facts_of(record: RunRecord, *, anonymous: bool = False) -> IssueFacts:
         caveats=record.remaining_causes,
         minimal=search.minimal,
         stopped=search.stopped,
-        log=cut_middle(without_warnings(verified.log), _LOG),
+        log=cut_middle(f"{TRACEBACK}\n{rest}" if opens else log, _LOG),
         needed_files=tuple(file.name for file in written.files[1:]),
         versions=tuple(f"{name} {known}" for name, known in record.versions.items()),
         anonymous=anonymous,
@@ -376,9 +379,6 @@ def _values_of_cause(
         caveats = caveats.without_operator(mismatch.operator.operator)
     switching = decisions.switching if decisions else None
     triton = is_triton(explanation)
-    unknown = (
-        rewrite_for_issue(text, facts, explanation) for text in explanation.unknown
-    )
     return {
         "eager_error": "".join(map(find_eager_error, caveats.warnings)),
         "caveats": [_sentence(t) for t in caveats.all() if not find_eager_error(t)],
@@ -394,19 +394,18 @@ def _values_of_cause(
         ],
         "triton": triton,
         "failing_code": quote_failing_code(explanation, "#" if triton else "//"),
-        "open_questions": [_capitalized(text.rstrip(".")) for text in unknown],
+        "open_questions": [
+            rewrite_for_issue(text, facts, explanation).rstrip(".")
+            for text in explanation.unknown
+        ],
         "is_settled": explanation.is_settled,
     }
-
-
-def _capitalized(text: str) -> str:
-    return f"{text[:1].upper()}{text[1:]}"
 
 
 def _sentence(text: str) -> str:
     """Convert a warning to a sentence, without advice for users of shrinkfx."""
     parts = [part for part in text.split(". ") if " --" not in f" {part}"]
-    return _capitalized(strip_paths(mark_code(". ".join(parts))).rstrip(" .")) + "."
+    return f"{strip_paths(mark_code('. '.join(parts))).rstrip(' .')}."
 
 
 # The cause.
