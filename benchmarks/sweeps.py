@@ -28,9 +28,9 @@ import torch
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
-sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "worker")]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
-from healthy_models import MODELS  # noqa: E402 - found through the line above
+from support.healthy_models import MODELS  # noqa: E402 - found through the line above
 
 from shrinkfx.check.client.server import Server  # noqa: E402
 from shrinkfx.check.oracle import CheckClient, Limits  # noqa: E402

@@ -26,8 +26,8 @@ sys.path[:0] = [str(_TESTS / "worker"), str(_TESTS), str(_TESTS.parent)]
 
 import torch  # noqa: E402
 from architectures import LIBRARIES, MODELS, PRELOADS  # noqa: E402
-from reductions import Loaded, check_layouts, check_values, real  # noqa: E402
 from samples import Sample  # noqa: E402
+from support.reductions import Loaded, check_layouts, check_values, real  # noqa: E402
 
 from shrinkfx.program.apply import apply  # noqa: E402
 from shrinkfx.program.candidate import Candidate, Outputs  # noqa: E402

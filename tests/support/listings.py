@@ -43,7 +43,7 @@ def block(name: str, head: str, text: str) -> Block:
         name,
         tuple(word for word in words if "=" not in word),
         tuple((attribute, kind) for attribute, kind in members),
-        tuple(Statement.parse_line(_spelled(line)) for line in lines),
+        tuple(Statement.parse_line(spell_out(line)) for line in lines),
     )
 
 
@@ -70,6 +70,6 @@ def codes(made: PrintedProgram, name: str = MAIN) -> list[str]:
     return [line.line().replace(ATEN, "aten.") for line in made.block(name).statements]
 
 
-def _spelled(line: str) -> str:
+def spell_out(line: str) -> str:
     """Write ``aten.add`` in full, unless it is."""
     return line.replace("aten.", ATEN).replace("torch.ops.torch.ops.", "torch.ops.")

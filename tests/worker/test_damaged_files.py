@@ -16,20 +16,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import armed_text
-import damage
 import pytest
 import torch
+from support import damaged
+from support.torch_versions import since_2_13
 from torch import Tensor, nn
 from torch.export import Dim
-from versions import since_2_13
 
 from shrinkfx.check.preflight import require_inputs, require_program
 from shrinkfx.cli.main import main
 from shrinkfx.errors import LoadError
 from shrinkfx.system.sandbox import Sandbox, find_problem
 
-LOADING = Path(__file__).with_name("loading.py")
+LOADING = Path(__file__).with_name("load_each.py")
 SEED = 7
 SEEN_BY_THE_LIST = ("would unpack", "archive: its list", "follows its list")
 """Reasons for which a file is refused though one reader would take it."""
@@ -66,10 +65,10 @@ def good_program() -> bytes:
     exported = torch.export.export(Whole(), *example, dynamic_shapes=shapes)
     buffer = io.BytesIO()
     torch.export.save(exported, buffer)
-    return damage.archive(
+    return damaged.archive(
         {
             f"model/{name.partition('/')[2]}": data
-            for name, data in damage.members(buffer.getvalue()).items()
+            for name, data in damaged.members(buffer.getvalue()).items()
         }
     )
 
@@ -78,41 +77,41 @@ def good_inputs() -> bytes:
     return save({"args": (torch.randn(8, 4),), "kwargs": {"scale": torch.ones(3)}})
 
 
-def armed_programs(canary: str) -> damage.Made:
-    yield from damage.armed_programs(good_program(), save, canary)
-    yield from damage.armed_before_2_8(good_program(), save, canary)
-    yield from armed_text.armed(good_program(), canary)
+def armed_programs(canary: str) -> damaged.Made:
+    yield from damaged.armed_programs(good_program(), save, canary)
+    yield from damaged.armed_before_2_8(good_program(), save, canary)
+    yield from damaged.armed(good_program(), canary)
 
 
-def armed_inputs(canary: str) -> damage.Made:
-    return damage.armed_pickles(save, canary)
+def armed_inputs(canary: str) -> damaged.Made:
+    return damaged.armed_pickles(save, canary)
 
 
-def programs(canary: str) -> damage.Made:
+def programs(canary: str) -> damaged.Made:
     rng, good = random.Random(SEED), good_program()
     yield "good", good
-    yield from damage.truncated(good, rng, 15)
-    yield from damage.flipped(good, rng, 30)
-    yield from damage.flipped_inside(good, rng, 20)
-    yield from damage.rearranged(good, rng, 8)
-    yield from damage.odd_values(good, rng, 40)
-    yield from damage.wrong_kinds(rng)
+    yield from damaged.truncated(good, rng, 15)
+    yield from damaged.flipped(good, rng, 30)
+    yield from damaged.flipped_inside(good, rng, 20)
+    yield from damaged.rearranged(good, rng, 8)
+    yield from damaged.odd_values(good, rng, 40)
+    yield from damaged.wrong_kinds(rng)
     yield "tensors", good_inputs()
-    yield from damage.armed_programs(good, save, canary)
-    yield from damage.armed_before_2_8(good, save, canary)
-    yield from damage.scripted(good, save, canary)
+    yield from damaged.armed_programs(good, save, canary)
+    yield from damaged.armed_before_2_8(good, save, canary)
+    yield from damaged.scripted(good, save, canary)
 
 
-def inputs(canary: str) -> damage.Made:
+def inputs(canary: str) -> damaged.Made:
     rng, good = random.Random(SEED), good_inputs()
     yield "good", good
-    yield from damage.truncated(good, rng, 10)
-    yield from damage.flipped(good, rng, 15)
-    yield from damage.flipped_inside(good, rng, 15)
-    yield from damage.rearranged(good, rng, 3)
-    yield from damage.wrong_kinds(rng)
+    yield from damaged.truncated(good, rng, 10)
+    yield from damaged.flipped(good, rng, 15)
+    yield from damaged.flipped_inside(good, rng, 15)
+    yield from damaged.rearranged(good, rng, 3)
+    yield from damaged.wrong_kinds(rng)
     yield "program", good_program()
-    yield from damage.armed_pickles(save, canary)
+    yield from damaged.armed_pickles(save, canary)
 
 
 @dataclass(frozen=True)
@@ -126,7 +125,7 @@ class Answered:
     printed: str
 
 
-def files(folder: Path, made: damage.Made, suffix: str) -> Iterator[Path]:
+def files(folder: Path, made: damaged.Made, suffix: str) -> Iterator[Path]:
     folder.mkdir()
     for name, data in made:
         path = folder / f"{name}{suffix}"
@@ -213,10 +212,10 @@ def test_two_hundred_bad_files_get_an_answer_and_run_no_code(
 def list_armed_texts(folder: Path) -> dict[Path, Path]:
     """Write a file for each text that torch runs; return each file's canary."""
     canaries = {}
-    for name in [name for name, _ in armed_text.armed(good_program(), "unused")]:
+    for name in [name for name, _ in damaged.armed(good_program(), "unused")]:
         canary = folder / f"executed-{name}"
         path = folder / f"{name}.pt2"
-        path.write_bytes(dict(armed_text.armed(good_program(), str(canary)))[name])
+        path.write_bytes(dict(damaged.armed(good_program(), str(canary)))[name])
         canaries[path] = canary
     return canaries
 
@@ -224,7 +223,7 @@ def list_armed_texts(folder: Path) -> dict[Path, Path]:
 @pytest.mark.skipif(bool(find_problem()), reason=find_problem() or "it works")
 def test_armed_files_are_harmless_in_the_sandbox(tmp_path: Path) -> None:
     canaries = list_armed_texts(tmp_path)
-    for name, data in damage.armed_programs(good_program(), save, str(tmp_path / "x")):
+    for name, data in damaged.armed_programs(good_program(), save, str(tmp_path / "x")):
         path = tmp_path / f"pickle-{name}.pt2"
         path.write_bytes(data)
         canaries[path] = tmp_path / "x"
@@ -239,8 +238,8 @@ def test_armed_files_are_harmless_in_the_sandbox(tmp_path: Path) -> None:
 def test_endless_reading_is_ended(tmp_path: Path) -> None:
     good, bomb, inputs = (tmp_path / name for name in ("a.pt2", "b.pt2", "c.pt"))
     good.write_bytes(good_program())
-    bomb.write_bytes(armed_text.size_bomb(good_program()))
-    inputs.write_bytes(armed_text.inputs_bomb(save))
+    bomb.write_bytes(damaged.size_bomb(good_program()))
+    inputs.write_bytes(damaged.inputs_bomb(save))
     limit = {"reading_cpu_s": 8.0}
     jobs: list[dict[str, Any]] = [
         {"model": str(bomb), **limit},
@@ -272,7 +271,7 @@ def test_armed_files_run_code_when_torch_loads_them_unguarded(tmp_path: Path) ->
 
 def test_archive_that_would_unpack_to_a_gigabyte_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "model.pt2"
-    path.write_bytes(damage.bomb())
+    path.write_bytes(damaged.bomb())
     for check in (require_program, require_inputs):
         with pytest.raises(LoadError, match="would unpack to 1200 MiB"):
             check(path)

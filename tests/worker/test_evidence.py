@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from test_rebuild import eager, loaded
+from support.zoo import eager, loaded
 from torch import fx
 from torch._inductor import debug
 from torch._inductor.exc import InductorError

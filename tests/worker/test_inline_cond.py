@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import torch
+from support.exported import ask, describe_candidate, export, save_setup
 from torch import Tensor, nn
 from torch.export import Dim
 
 from shrinkfx.program.apply import apply
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Drop
-from shrinkfx.program.skeleton import Skeleton
-from shrinkfx.protocol.answers import Answer, Description, Done
+from shrinkfx.protocol.answers import Done
 from shrinkfx.protocol.choices import GraphForm
 from shrinkfx.protocol.requests import (
     CheckOptions,
-    Describe,
-    Request,
     SaveCandidate,
     Setup,
-    Task,
 )
 from shrinkfx.worker.eager.intermediates import SEED, EagerValues, RunRecord, run_eager
 from shrinkfx.worker.graph.describe import describe
@@ -58,14 +54,8 @@ class Nested(nn.Module):
 def program_of(
     folder: Path, module: nn.Module, x: Tensor, other: Tensor | None = None
 ) -> Program:
-    shapes = {"x": {0: Dim("rows", min=2, max=9)}}
-    exported = torch.export.export(module, (x,), dynamic_shapes=shapes)
-    torch.export.save(exported, folder / "model.pt2")
-    if other is None:
-        return load(Setup(str(folder), model=str(folder / "model.pt2")))
-    inputs = str(folder / "inputs.pt")
-    torch.save((other,), inputs)
-    return load(Setup(str(folder), model=str(folder / "model.pt2"), inputs=inputs))
+    exported = export(module, x, dynamic_shapes=({0: Dim("rows", min=2, max=9)},))
+    return load(save_setup(folder, exported, None if other is None else (other,)))
 
 
 def targets(program: Program) -> list[str]:
@@ -132,20 +122,14 @@ def test_worker_cuts_from_the_described_graph_form(tmp_path: Path) -> None:
     setup = Setup(str(tmp_path), model=str(tmp_path / "model.pt2"))
     worker = Worker(setup, 1, program)
     inlined = CheckOptions(graph=GraphForm.INLINED_COND)
-
-    def ask(task: Task) -> Answer:
-        request = Request(task, inlined)
-        return worker.perform(request, lambda stage: None, tmp_path)
-
-    said = ask(Describe())
-    assert isinstance(said, Description)
-    skeleton = Skeleton.from_json(json.loads(Path(said.skeleton).read_text()))
-    assert "cond" not in [skeleton.node(name).target for name in skeleton.operators]
-    (inner,) = (n for n in skeleton.operators if n.startswith("exp"))
-    others = frozenset(skeleton.operators) - {inner}
-    one = apply(Candidate.from_skeleton(skeleton), [Drop(others)])
+    whole = describe_candidate(worker, tmp_path, inlined)
+    names = whole.operators
+    assert "cond" not in [whole.skeleton.node(name).target for name in names]
+    (inner,) = (n for n in names if n.startswith("exp"))
+    one = apply(whole, [Drop(frozenset(names) - {inner})])
     path = str(tmp_path / "one.pt2")
-    assert ask(SaveCandidate(one.to_json(), path, str(tmp_path / "one.pt"))) == Done()
+    task = SaveCandidate(one.to_json(), path, str(tmp_path / "one.pt"))
+    assert ask(worker, tmp_path, task, inlined) == Done()
     saved = torch.export.load(path).graph
     (only,) = saved.find_nodes(op="call_function", target=torch.ops.aten.exp.default)
     assert len(saved.nodes) == 3

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import json
 import os
 import re
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.healthy_models import MODELS, ROUNDED, SIZES
 
 from shrinkfx.failure.classify import classify_ending
 from shrinkfx.failure.signature import Kind
@@ -20,39 +22,33 @@ from shrinkfx.protocol.answers import Ending, Raised
 
 HERE = Path(__file__).parent
 ROOT = str(HERE.parents[1])
-HEALTHY = [
-    "pointwise",
-    "reduction",
-    "long_reduction",
-    "embedding_and_index",
-    "matmul_and_bias",
-    "softmax",
-    "layer_norm",
-    "dynamic",
-    "bfloat16",
-    "scans",
-    "buffer",
-    "attention",
-    "recurrent",
-    "recurrent_with_state",
-    "convolution",
-    "expanded_input",
-    "small_constant",
-    "scalar_constant",
-    "number_off_data",
-    "nan_argmax",
-    "eight_bits",
-    "arctangent",
-    "half_of_a_dim",
-    "flexible_attention",
-    "masked",
-    "autotuned",
+NAMES = """
+pointwise reduction long_reduction embedding_and_index matmul_and_bias softmax
+layer_norm dynamic bfloat16 scans buffer attention recurrent recurrent_with_state
+convolution expanded_input small_constant scalar_constant number_off_data nan_argmax
+eight_bits arctangent half_of_a_dim flexible_attention masked autotuned
+"""
+HEALTHY = NAMES.split()
+"""Programs of ``cuda_programs.py``."""
+
+USUAL_MODELS = [
+    ("dlrm", "float32", "dynamic"),
+    ("transformer", "bfloat16", "static"),
+    ("bags", "float32", "dynamic"),
+    ("scattered", "float32", "static"),
+    ("several_dims", "float32", "dynamic"),
+]
+OTHER_MODELS = [
+    case
+    for case in itertools.product(
+        MODELS, ("float32", "bfloat16"), ("static", "dynamic")
+    )
+    if case not in USUAL_MODELS and (case[1] == "float32" or case[0] in ROUNDED)
 ]
 
 Ask = Callable[..., dict[str, Any]]
 
 pytestmark = [
-    pytest.mark.torch,
     pytest.mark.skipif(
         importlib.util.find_spec("numpy") is None,
         reason="Triton's interpreter needs numpy",
@@ -62,9 +58,9 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Any]:
-    path = os.pathsep.join([ROOT, os.environ.get("PYTHONPATH", "")])
+    path = os.pathsep.join([ROOT, f"{ROOT}/tests", os.environ.get("PYTHONPATH", "")])
     process = subprocess.Popen(
-        [sys.executable, "-W", "ignore", str(HERE / "interpreting.py")],
+        [sys.executable, "-W", "ignore", str(HERE / "interpreter_server.py")],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -411,3 +407,25 @@ def test_wrapped_index_points_before_its_argument(ask: Ask) -> None:
     loaded = ask("kernel", "wraps", "-")["findings"][0]
     assert (loaded["argument"], loaded["offset"]) == ("x", -(1 << 31))
     assert loaded["program"] == [1 << 21, 0, 0]
+
+
+def check_healthy_model(ask: Ask, name: str, precision: str, shapes: str) -> None:
+    """Run all probes; each finding is an error."""
+    answer = ask(f"healthy {name}", precision, shapes)
+    assert answer["accesses"] >= 10  # of the benchmark and of the last size
+    assert answer["sizes"] == (len(SIZES) if shapes == "dynamic" else 1)
+
+
+@pytest.mark.parametrize(("name", "precision", "shapes"), USUAL_MODELS)
+def test_healthy_model_gives_no_alarm(
+    ask: Ask, name: str, precision: str, shapes: str
+) -> None:
+    check_healthy_model(ask, name, precision, shapes)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "precision", "shapes"), OTHER_MODELS)
+def test_every_healthy_model_gives_no_alarm(
+    ask: Ask, name: str, precision: str, shapes: str
+) -> None:
+    check_healthy_model(ask, name, precision, shapes)

@@ -1,7 +1,8 @@
-"""What a worker says of programs and inputs that do not fit."""
+"""Programs, inputs and preloads that a worker loads or refuses."""
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import sys
@@ -10,28 +11,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import damage
 import pytest
 import torch
+from support import damaged
+from support.exported import save_setup
+from support.zoo import export
 from torch import Tensor, nn
 from torch.export import Dim
-from zoo import export
 
 from shrinkfx.check.client.server import WORKER, Server
 from shrinkfx.errors import LoadError
 from shrinkfx.options.options import Options
 from shrinkfx.protocol.requests import Setup
 from shrinkfx.run.context import server_for
-from shrinkfx.worker.loading.load import load, preload
+from shrinkfx.worker.loading.import_advice import advice_on
+from shrinkfx.worker.loading.load import load, preload, read_inputs
 
 
 def setup(folder: Path, name: str = "weights", inputs: Any = None) -> Setup:
-    torch.export.save(export(name), folder / "model.pt2")
-    given = None
-    if inputs is not None:
-        torch.save(inputs, folder / "inputs.pt")
-        given = str(folder / "inputs.pt")
-    return Setup(str(folder), model=str(folder / "model.pt2"), inputs=given)
+    return save_setup(folder, export(name), inputs)
 
 
 @pytest.mark.parametrize(
@@ -70,11 +68,8 @@ def test_wrong_input_count_is_reported_with_keywords_and_advice(
 ) -> None:
     one = torch.ones(2)
     exported = torch.export.export(Scaled(), (one, one), {"by": one})
-    torch.export.save(exported, tmp_path / "model.pt2")
-    torch.save((one, one, one), tmp_path / "inputs.pt")
-    model, given = str(tmp_path / "model.pt2"), str(tmp_path / "inputs.pt")
     with pytest.raises(LoadError) as caught:
-        load(Setup(str(tmp_path), model=model, inputs=given))
+        load(save_setup(tmp_path, exported, (one, one, one)))
     assert caught.value.reason.startswith("3 positional inputs, the program takes 2 (x")
     assert caught.value.reason.endswith(") and by keyword by")
     assert "'kwargs': {'by': by}}, file)" in str(caught.value.advice)
@@ -109,10 +104,7 @@ def sized(folder: Path, *inputs: object) -> Setup:
     shapes = ({0: n}, {0: n}, {0: 2 * n}, None)
     example = (torch.ones(4, 3), torch.ones(4, 3), torch.ones(8, 1), 3)
     exported = torch.export.export(Sized(), example, dynamic_shapes=shapes)
-    torch.export.save(exported, folder / "model.pt2")
-    torch.save(inputs, folder / "inputs.pt")
-    model, given = str(folder / "model.pt2"), str(folder / "inputs.pt")
-    return Setup(str(folder), model=model, inputs=given)
+    return save_setup(folder, exported, inputs)
 
 
 def of_size(x: int, y: int, z: int, width: int = 3) -> tuple[Tensor, Tensor, Tensor]:
@@ -148,15 +140,15 @@ class Guarded(nn.Module):
         return torch.cat([x, y]) + torch.cat([x, x])
 
 
-def test_sizes_excluded_by_a_guard_are_reported_with_the_guard(tmp_path: Path) -> None:
-    free = {0: Dim.DYNAMIC}
-    shapes, example = (free, free), (torch.ones(4), torch.ones(4))
+def guarded(folder: Path, dim: Any, *sizes: int) -> Setup:
+    example, shapes = (torch.ones(4), torch.ones(4)), ({0: dim}, {0: dim})
     exported = torch.export.export(Guarded(), example, dynamic_shapes=shapes)
-    torch.export.save(exported, tmp_path / "model.pt2")
-    torch.save((torch.ones(5), torch.ones(6)), tmp_path / "inputs.pt")
-    model, given = str(tmp_path / "model.pt2"), str(tmp_path / "inputs.pt")
+    return save_setup(folder, exported, tuple(torch.ones(size) for size in sizes))
+
+
+def test_sizes_excluded_by_a_guard_are_reported_with_the_guard(tmp_path: Path) -> None:
     with pytest.raises(LoadError) as caught:
-        load(Setup(str(tmp_path), model=model, inputs=given))
+        load(guarded(tmp_path, Dim.DYNAMIC, 5, 6))
     assert "=5" in caught.value.reason
     assert "=6" in caught.value.reason
     assert " == " in str(caught.value.advice)
@@ -174,12 +166,7 @@ def test_undeclared_sizes_are_accepted_only_with_runtime_input_checks(
 def test_batch_of_one_is_accepted_without_a_declared_minimum(
     tmp_path: Path,
 ) -> None:
-    shapes, example = ({0: Dim.AUTO}, {0: Dim.AUTO}), (torch.ones(4), torch.ones(4))
-    exported = torch.export.export(Guarded(), example, dynamic_shapes=shapes)
-    torch.export.save(exported, tmp_path / "model.pt2")
-    torch.save((torch.ones(1), torch.ones(1)), tmp_path / "inputs.pt")
-    model, given = str(tmp_path / "model.pt2"), str(tmp_path / "inputs.pt")
-    assert load(Setup(str(tmp_path), model=model, inputs=given)).failing.args
+    assert load(guarded(tmp_path, Dim.AUTO, 1, 1)).failing.args
 
 
 def rewritten(folder: Path, change: Callable[[dict[str, Any]], None]) -> Setup:
@@ -187,11 +174,11 @@ def rewritten(folder: Path, change: Callable[[dict[str, Any]], None]) -> Setup:
     given = setup(folder)
     assert given.model is not None
     path = Path(given.model)
-    parts = damage.members(path.read_bytes())
+    parts = damaged.members(path.read_bytes())
     (name,) = (name for name in parts if name.endswith("models/model.json"))
     graph = json.loads(parts[name])
     change(graph)
-    path.write_bytes(damage.archive({**parts, name: json.dumps(graph).encode()}))
+    path.write_bytes(damaged.archive({**parts, name: json.dumps(graph).encode()}))
     return given
 
 
@@ -232,19 +219,17 @@ def test_unknown_operator_is_named(tmp_path: Path, target: str, words: str) -> N
 
 
 def test_program_without_example_inputs_is_reported(tmp_path: Path) -> None:
-    given = setup(tmp_path)
-    exported = torch.export.load(str(given.model))
+    exported = export("weights")
     exported.example_inputs = None
-    torch.export.save(exported, str(given.model))
+    given = save_setup(tmp_path, exported)
     assert "holds no example inputs" in reason_for(given)
     assert "--inputs FILE" in reason_for(given)
 
 
 def test_failing_inputs_replace_missing_example_inputs(tmp_path: Path) -> None:
-    given = setup(tmp_path, inputs=(torch.full((3, 4), 2.0),))
-    exported = torch.export.load(str(given.model))
+    exported = export("weights")
     exported.example_inputs = None
-    torch.export.save(exported, str(given.model))
+    given = save_setup(tmp_path, exported, (torch.full((3, 4), 2.0),))
     program = load(given)
     assert program.example.args[0].sum() == program.failing.args[0].sum() == 24
     torch.save((), str(given.inputs))
@@ -269,10 +254,8 @@ class OfPair(nn.Module):
 
 def test_example_inputs_of_a_registered_class_are_loaded(tmp_path: Path) -> None:
     torch.export.register_dataclass(Pair, serialized_type_name="test_load.Pair")
-    path = tmp_path / "model.pt2"
     pair = Pair(torch.ones(2), torch.ones(2))
-    torch.export.save(torch.export.export(OfPair(), (pair,)), path)
-    given = Setup(str(tmp_path), model=str(path))
+    given = save_setup(tmp_path, torch.export.export(OfPair(), (pair,)))
     assert isinstance(load(given).example.args[0], Pair)
 
 
@@ -288,11 +271,11 @@ def test_variable_that_disables_weights_only_loading_is_overridden(
 def test_example_inputs_of_an_unknown_class_are_not_read(tmp_path: Path) -> None:
     given = setup(tmp_path)
     path = Path(str(given.model))
-    parts = damage.members(path.read_bytes())
+    parts = damaged.members(path.read_bytes())
     (name,) = (name for name in parts if "sample_inputs" in name)
     torch.save(((Setup("x"),), {}), tmp_path / "blob")
     parts[name] = (tmp_path / "blob").read_bytes()
-    path.write_bytes(damage.archive(parts))
+    path.write_bytes(damaged.archive(parts))
     said = reason_for(given)
     assert "holds shrinkfx.protocol.requests.Setup" in said
     assert "--preload" in said
@@ -329,29 +312,29 @@ def test_preload_that_cannot_be_loaded_is_reported(
         assert sys.executable in str(caught.value.advice)
 
 
+def load_with(folder: Path, **inductor: Any) -> None:
+    load(save_setup(folder, export("weights"), inductor=inductor))
+
+
 @pytest.mark.parametrize(
     ("name", "value"), [("max_autotune", "Tru"), ("cpp.threads", "all")]
 )
 def test_inductor_option_of_another_type_is_refused(
     tmp_path: Path, name: str, value: str
 ) -> None:
-    given = setup(tmp_path)
     with pytest.raises(LoadError) as caught:
-        load(Setup(str(tmp_path), model=given.model, inductor={name: value}))
+        load_with(tmp_path, **{name: value})
     assert f"{name}={value}" in str(caught.value.subject)
 
 
 def test_old_name_of_an_inductor_option_is_accepted(tmp_path: Path) -> None:
     """Since torch 2.15 it is an alias, which ``get_config_copy`` leaves out."""
-    given = setup(tmp_path)
-    old = {"benchmark_epilogue_fusion": False}
-    load(Setup(str(tmp_path), model=given.model, inductor=old))
+    load_with(tmp_path, benchmark_epilogue_fusion=False)
 
 
 def test_unknown_inductor_option_is_reported_with_similar_names(tmp_path: Path) -> None:
-    given = setup(tmp_path)
     with pytest.raises(LoadError) as caught:
-        load(Setup(str(tmp_path), model=given.model, inductor={"max_autotun": True}))
+        load_with(tmp_path, max_autotun=True)
     assert "did you mean max_autotune" in str(caught.value.advice)
 
 
@@ -369,3 +352,72 @@ def test_preload_that_crashes_the_loading_process_is_a_load_error(
 def test_worker_reports_a_missing_compiler(tmp_path: Path) -> None:
     with pytest.raises(LoadError, match="set CXX"):
         Server(environment={"CXX": os.devnull})
+
+
+# --- inputs files
+
+
+X = torch.ones(3)
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        ({"args": (X,), "kwargs": {1: X}}, "'kwargs' has the key 1"),
+        (
+            (torch.nested.nested_tensor([X, X], layout=torch.jagged),),
+            "holds a nested tensor",
+        ),
+        ((X.numpy(),), "holds an array or number of NumPy"),
+        ((X.numpy()[0],), "holds an array or number of NumPy"),
+    ],
+)
+def test_unsupported_inputs_are_reported_for_the_inputs_file(
+    tmp_path: Path, data: Any, words: str
+) -> None:
+    path = tmp_path / "inputs.pt"
+    torch.save(data, path)
+    with pytest.raises(LoadError, match=words) as caught:
+        read_inputs(str(path))
+    assert str(caught.value.subject) == str(path)
+
+
+# --- advice on imports
+
+
+def failed(statement: str) -> ImportError:
+    with pytest.raises(ImportError) as caught:
+        exec(compile(statement, "<string>", "exec"), {})
+    return caught.value
+
+
+def test_advice_names_the_python_that_lacks_a_module() -> None:
+    """It need not be the one that is typed as python: of pipx it is not."""
+    said = advice_on(failed("import no_such_module_here"))
+    assert said.startswith(f"{sys.executable} has no module no_such_module_here: ")
+    assert "python -m shrinkfx" in said
+
+
+def test_advice_names_a_file_that_shadows_a_standard_module(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "colorsys.py").write_text("")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "colorsys", raising=False)
+    importlib.invalidate_caches()
+    said = advice_on(failed("from colorsys import rgb_to_hsv"))
+    monkeypatch.delitem(sys.modules, "colorsys")
+    assert said.startswith(f"{tmp_path / 'colorsys.py'} shadows another module of ")
+    assert "another folder" in said
+
+
+def test_user_module_is_not_reported_as_shadowing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "my_own_things.py").write_text("")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    said = advice_on(failed("from my_own_things import gone"))
+    assert "do not match" in said
+    assert advice_on(ValueError("no import")) == ""

@@ -15,8 +15,8 @@ from random import Random
 import pytest
 from hypothesis import event, given, reject, settings
 from hypothesis import strategies as st
-from programs import make
-from reductions import Loaded, RealOracle, check_result, check_size, reduce
+from support.random_programs import make
+from support.reductions import Loaded, RealOracle, check_result, check_size, reduce
 from torch._dynamo.exc import TorchDynamoException
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 

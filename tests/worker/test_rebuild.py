@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
-import functools
-import shutil
-import tempfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,8 +11,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.zoo import ZOO, Loaded, as_exported, eager, loaded, real
 from torch.export import ExportedProgram
-from zoo import ZOO, export
 
 from shrinkfx.errors import InvalidEdit
 from shrinkfx.program.apply import apply
@@ -39,31 +35,6 @@ from shrinkfx.worker.loading.load import load
 from shrinkfx.worker.model import Inputs, Program
 from shrinkfx.worker.printing.module import export_source, print_program, run_source
 
-Loaded = tuple[Program, Skeleton, EagerValues]
-
-
-@functools.cache
-def loaded(name: str) -> Loaded:
-    """Save, load, describe and run a program of the zoo, as the worker does."""
-    folder = Path(tempfile.mkdtemp(prefix="shrinkfx-test-"))
-    atexit.register(shutil.rmtree, folder)
-    torch.export.save(export(name), folder / "model.pt2")
-    program = load(Setup(str(folder), model=str(folder / "model.pt2")))
-    values = EagerValues(folder / "values", program)
-    assert values.record(program) == RunRecord()
-    return program, describe(program, ""), values
-
-
-@functools.cache
-def as_exported(name: str) -> Loaded:
-    """Take a program of the zoo with its in-place operators."""
-    program = loaded(name)[0].as_exported()
-    folder = Path(tempfile.mkdtemp(prefix="shrinkfx-test-"))
-    atexit.register(shutil.rmtree, folder)
-    values = EagerValues(folder, program)
-    assert values.record(program) == RunRecord()
-    return program, describe(program, ""), values
-
 
 class HalvesInPlace(torch.nn.Module):
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -83,20 +54,6 @@ def test_values_that_share_memory_have_one_storage_number() -> None:
     assert shared == {"clone", "chunk", "getitem", "getitem_1", "select", "mul_"}
     assert numbers["x"] is None
     assert numbers["sin"] is None
-
-
-def eager(exported: ExportedProgram, inputs: Inputs) -> list[Any]:
-    return run_eager(exported, inputs, seed=SEED)
-
-
-def real(
-    program: Program, candidate: Candidate, values: EagerValues
-) -> RebuiltCandidate:
-    """Rebuild as the worker does, exported again where that is needed."""
-    built = rebuild(program, candidate, values)
-    if not built.stale:
-        return built
-    return RebuiltCandidate(export_source(built)[0], built.example, built.failing)
 
 
 def expected(loaded: Loaded, candidate: Candidate) -> list[torch.Tensor]:

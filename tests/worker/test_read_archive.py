@@ -1,0 +1,305 @@
+"""Archives of programs: read as torch reads them, or refused."""
+
+from __future__ import annotations
+
+import ast
+import enum
+import io
+import json
+import struct
+import subprocess
+import sys
+import zipfile
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+import sympy
+import torch
+from support import damaged
+from support.damaged import archive, members
+from support.random_programs import make
+from test_damaged_files import good_program
+from torch._export.verifier import SpecViolationError
+from torch.export import Dim, ExportedProgram
+from torch.utils import _pytree as pytree
+
+from shrinkfx.check.preflight import require_inputs, require_program
+from shrinkfx.errors import LoadError
+from shrinkfx.worker.loading.archive import (
+    read_program,
+    replace_unregistered,
+    restrict_unpickling,
+    trust,
+)
+
+# --- containers
+
+
+LEAF: dict[str, Any] = {"type": None, "context": None, "children_spec": []}
+
+
+def treespec(kind: str, context: Any) -> str:
+    return json.dumps(
+        [1, {"type": kind, "context": context, "children_spec": [LEAF, LEAF]}]
+    )
+
+
+def enum_of(name: str) -> str:
+    key = {"__enum__": True, "fqn": name, "name": "MATH"}
+    return treespec("builtins.dict", json.dumps(["a", key]))
+
+
+def factory_of(module: str, name: str) -> str:
+    context = {
+        "default_factory_module": module,
+        "default_factory_name": name,
+        "dict_context": ["a", "b"],
+    }
+    return treespec("collections.defaultdict", context)
+
+
+FOREIGN = [
+    ("transformers.modeling_outputs.CausalLMOutput", '["logits", "loss"]'),
+    ("transformers.cache_utils.Cache", enum_of("os:X")),
+    ("collections.namedtuple", "third.party.Boxes"),
+    ("NO_SERIALIZED_TYPE_NAME_FOUND", "null"),
+]
+
+
+@pytest.mark.parametrize(("kind", "context"), FOREIGN)
+def test_outputs_of_unregistered_classes_become_tuples(kind: str, context: str) -> None:
+    text = treespec(kind, context)
+    read = pytree.treespec_loads(replace_unregistered(text))
+    assert read == pytree.tree_structure((0, 0))
+
+
+@pytest.mark.parametrize(("kind", "context"), FOREIGN)
+def test_inputs_of_unregistered_classes_are_refused(
+    kind: str, context: str, tmp_path: Path
+) -> None:
+    def change(program: dict[str, Any]) -> None:
+        call = program["graph_module"]["module_call_graph"][0]
+        spec = json.loads(call["signature"]["in_spec"])
+        spec[1]["children_spec"][0]["children_spec"] = [
+            json.loads(treespec(kind, context))[1]
+        ]
+        call["signature"]["in_spec"] = json.dumps(spec)
+
+    path = tmp_path / "program.pt2"
+    path.write_bytes(damaged.changed(good_program(), change))
+    with pytest.raises(LoadError) as caught:
+        read_program(str(path), str(path))
+    name = context if kind == "collections.namedtuple" else kind
+    assert f"has an input of type {name}, which is not" in caught.value.reason
+    assert "--preload" in str(caught.value.advice)
+
+
+def test_registered_container_is_not_replaced() -> None:
+    text = factory_of("builtins", "list")
+    assert json.loads(replace_unregistered(text)) == json.loads(text)
+
+
+FOREIGN_OUTPUTS = """
+import sys
+from typing import NamedTuple
+import torch
+
+class Scores(NamedTuple):
+    one: torch.Tensor
+    both: tuple[torch.Tensor, torch.Tensor]
+
+class Scored(torch.nn.Module):
+    def forward(self, x):
+        return {"scores": Scores(x + 1, (x * 2, x.sin()))}
+
+torch.utils._pytree._register_namedtuple(Scores, serialized_type_name="third.Scores")
+torch.export.save(torch.export.export(Scored(), (torch.ones(2),)), sys.argv[1])
+"""
+
+
+def test_program_with_outputs_of_a_foreign_class_is_read(tmp_path: Path) -> None:
+    """Hugging Face models return classes that only their library registers."""
+    model = str(tmp_path / "model.pt2")
+    subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", FOREIGN_OUTPUTS, model], check=True
+    )
+    program = read_program(model, model)
+    results = program.module()(torch.ones(2))
+    assert results.keys() == {"scores"}
+    one, (two, three) = results["scores"]
+    assert torch.equal(torch.stack([one, two]), torch.full((2, 2), 2.0))
+    assert torch.equal(three, torch.ones(2).sin())
+
+
+class Kind(enum.Enum):
+    A = "a"
+
+
+def test_enum_of_a_trusted_preload_may_be_a_key(tmp_path: Path) -> None:
+    path = tmp_path / "inputs.pt"
+    torch.save({Kind.A: 1}, path)
+    with restrict_unpickling(), pytest.raises(Exception, match="Kind"):
+        torch.load(path, weights_only=True)
+    trust([__name__])
+    with restrict_unpickling():
+        assert torch.load(path, weights_only=True) == {Kind.A: 1}
+
+
+# --- random programs
+
+
+NO_WARNINGS = pytest.mark.filterwarnings("ignore::UserWarning")
+
+
+def seen(program: ExportedProgram) -> list[object]:
+    """Gather what a reader makes of a file: graph, sizes, ranges, nesting, guards."""
+    values = [str(n.meta.get("val")) for n in program.graph.nodes]
+    guards = [ast.dump(ast.parse(text)) for text in program._guards_code]
+    ranges = {sympy.srepr(k): str(v) for k, v in program.range_constraints.items()}
+    return [str(program.graph), values, guards, ranges, str(program.call_spec)]
+
+
+def read_both_ways(seeds: range, folder: Path) -> int:
+    """Count the programs that were read; the others have no export."""
+    done = 0
+    for seed in seeds:
+        try:
+            exported = make(Random(seed)).export()
+        except Exception:  # noqa: BLE001 - a size that only data tells, export's own bugs
+            continue
+        path = folder / "program.pt2"
+        torch.export.save(exported, path)
+        try:
+            by_torch = torch.export.load(path)
+        except SpecViolationError:  # torch does not read what torch has written
+            with pytest.raises(LoadError, match="SpecViolationError"):
+                read_program(str(path), str(path))
+            continue
+        assert seen(read_program(str(path), str(path))) == seen(by_torch), seed
+        done += 1
+    return done
+
+
+class Wide(torch.nn.Module):
+    """Adds up as many sizes as there are inputs."""
+
+    def forward(self, x: list[torch.Tensor]) -> torch.Tensor:
+        return torch.cat(x)
+
+
+@NO_WARNINGS
+def test_long_sum_of_sizes_is_read(tmp_path: Path) -> None:
+    given = [torch.ones(n + 2) for n in range(COUNT)]
+    shapes = {"x": [{0: Dim.AUTO} for _ in given]}
+    path = str(tmp_path / "program.pt2")
+    exported = torch.export.export(Wide(), (given,), dynamic_shapes=shapes)
+    torch.export.save(exported, path)
+    read_program(path, path)
+
+
+COUNT = 300
+"""Sizes whose sum takes more than 10,000 characters to write."""
+
+
+@NO_WARNINGS
+def test_a_dozen_programs_are_read_as_torch_reads_them(tmp_path: Path) -> None:
+    assert read_both_ways(range(13), tmp_path) >= 12
+
+
+@NO_WARNINGS
+@pytest.mark.slow
+def test_500_programs_are_read_as_torch_reads_them(tmp_path: Path) -> None:
+    assert read_both_ways(range(540), tmp_path) >= 500
+
+
+# --- ambiguous archives
+
+
+WEIGHT = "model/data/weights/weight_0"
+LARGE = 3 << 20
+
+
+def two_lists(good: bytes) -> bytes:
+    """Name one member as it is before the place where one reader looks, and small."""
+    out, listed, other = io.BytesIO(), b"", b""
+    out.write(b"#!xx")  # so that the first member is not at the offset 0 either
+    for name, data in members(good).items():
+        data = bytes(LARGE) if name == WEIGHT else data
+        deflate = zlib.compressobj(9, zlib.DEFLATED, -15)
+        packed = deflate.compress(data) + deflate.flush()
+        sizes, place, path = (len(packed), len(data)), out.tell(), name.encode()
+        head = (20, 0, 8, 0, 0, zlib.crc32(data))
+        out.write(struct.pack("<4s5H3L2H", b"PK\3\4", *head, *sizes, len(path), 0))
+        out.write(path + packed)
+        for large in (True, False):
+            seen = sizes if large or name != WEIGHT else (len(packed), 9)
+            record = struct.pack("<4sH5H3L", b"PK\1\2", 20, *head, *seen)
+            record += struct.pack("<5H2L", len(path), 0, 0, 0, 0, 0, place) + path
+            listed, other = (
+                (listed + record, other) if large else (listed, other + record)
+            )
+    count, start = len(members(good)), out.tell()
+    out.write(listed + other)
+    end = struct.pack("<4s4H2LH", b"PK\5\6", 0, 0, count, count, len(listed), start, 0)
+    return out.getvalue() + end
+
+
+def commented(good: bytes) -> bytes:
+    out = io.BytesIO(good)
+    with zipfile.ZipFile(out, "a") as changed:
+        changed.comment = good
+    return out.getvalue()
+
+
+def repeated(good: bytes) -> bytes:
+    out = io.BytesIO(good)
+    with zipfile.ZipFile(out, "a") as changed, pytest.warns(UserWarning, match="Dup"):
+        changed.writestr(WEIGHT, b"other")
+    return out.getvalue()
+
+
+def overlapping(good: bytes) -> bytes:
+    """Have the last member begin where the first does."""
+    end = good.rindex(b"PK\1\2")
+    return good[: end + 42] + bytes(4) + good[end + 46 :]
+
+
+def encrypted(good: bytes) -> bytes:
+    at = good.rindex(b"PK\1\2") + 8
+    return good[:at] + bytes([good[at] | 1]) + good[at + 1 :]
+
+
+CHANGES: dict[str, tuple[Callable[[bytes], bytes], str]] = {
+    "two lists": (two_lists, "does not end where"),
+    "a prefix": (lambda good: b"\x7fELF" + good, "list does not end where"),
+    "a comment": (commented, "follows its list|truncated"),
+    "two of a name": (repeated, "one name"),
+    "overlapping": (overlapping, "overlap"),
+    "encrypted": (encrypted, "encrypted"),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_ambiguous_archive_is_refused(name: str, tmp_path: Path) -> None:
+    change, reason = CHANGES[name]
+    path = tmp_path / "model.pt2"
+    path.write_bytes(change(good_program()))
+    for check in (require_program, require_inputs):
+        with pytest.raises(LoadError, match=reason):
+            check(path)
+
+
+def test_archives_written_by_torch_and_zipfile_are_accepted(tmp_path: Path) -> None:
+    path = tmp_path / "model.pt2"
+    path.write_bytes(archive(members(good_program())))
+    require_program(path)
+    exported = torch.export.export(torch.nn.Linear(2, 3), (torch.ones(1, 2),))
+    torch.export.save(exported, path)
+    require_program(path)
+    for data in ((torch.ones(3),), {"args": (torch.ones(2, 2),), "kwargs": {}}):
+        torch.save(data, path)
+        require_inputs(path)
