@@ -97,6 +97,22 @@ def wait_for() -> Callable[[Callable[[], object]], None]:
     return wait
 
 
+@pytest.fixture
+def install_tool(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Callable[[str, str], Path]:
+    """Put an executable script of a given name first on the search path."""
+
+    def install(name: str, text: str) -> Path:
+        tool = tmp_path / name
+        tool.write_text(text)
+        tool.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+        return tool
+
+    return install
+
+
 @pytest.fixture(scope="session")
 def vices() -> Path:
     """A server without torch, whose children do what its file lists."""

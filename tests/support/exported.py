@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -70,3 +71,11 @@ def describe_candidate(
     assert isinstance(described, Description)
     text = Path(described.skeleton).read_text()
     return Candidate.from_skeleton(Skeleton.from_json(json.loads(text)))
+
+
+class Call(torch.nn.Module):
+    """Returns what a function of the inputs gives; the inputs have its names."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.forward = function

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,20 +17,10 @@ def good(x: Tensor, scales: list[Tensor], by: float = 2.0) -> Tensor:
     return x * by * scales[0]
 
 
-@good.register_fake
-def _(x: Tensor, scales: list[Tensor], by: float = 2.0) -> Tensor:
-    return torch.empty_like(x)
-
-
 @torch.library.custom_op("declared::counts", mutates_args=())
 def counts(x: Tensor) -> Tensor:
     """Return as many rows as there are positive numbers: nobody can know before."""
     return x[:, 0][x[:, 0] > 0].clone()
-
-
-@counts.register_fake
-def _(x: Tensor) -> Tensor:
-    return x.new_empty(torch.library.get_ctx().new_dynamic_size())
 
 
 @torch.library.custom_op("declared::adds", mutates_args={"x"})
@@ -40,11 +32,6 @@ def adds(x: Tensor, y: Tensor) -> None:
 def writes(x: Tensor, y: Tensor) -> Tensor:
     y.zero_()
     return x + y
-
-
-@writes.register_fake
-def _(x: Tensor, y: Tensor) -> Tensor:
-    return torch.empty_like(x)
 
 
 @torch.library.custom_op("declared::four_rows", mutates_args=())
@@ -62,19 +49,9 @@ def widens(x: Tensor) -> Tensor:
     return x.double()
 
 
-@widens.register_fake
-def _(x: Tensor) -> Tensor:
-    return torch.empty_like(x)
-
-
 @torch.library.custom_op("declared::transposes", mutates_args=())
 def transposes(x: Tensor) -> Tensor:
     return x.t().contiguous().t()
-
-
-@transposes.register_fake
-def _(x: Tensor) -> Tensor:
-    return torch.empty_like(x)
 
 
 @torch.library.custom_op("declared::attends", mutates_args=())
@@ -82,13 +59,6 @@ def attends(
     x: Tensor, more: list[Tensor], scale: float = 1.0, *, heads: int, how: str = ""
 ) -> Tensor:
     return torch.stack([x * scale] * heads)
-
-
-@attends.register_fake
-def _(
-    x: Tensor, more: list[Tensor], scale: float = 1.0, *, heads: int, how: str = ""
-) -> Tensor:
-    return torch.empty_like(x)
 
 
 @torch.library.custom_op("declared::crashes", mutates_args=())
@@ -99,11 +69,6 @@ def crashes(x: Tensor) -> Tensor:
     return x.clone()
 
 
-@crashes.register_fake
-def _(x: Tensor) -> Tensor:
-    return torch.empty_like(x)
-
-
 @torch.library.custom_op("declared::picky", mutates_args=())
 def picky(x: Tensor) -> Tensor:
     if x.shape[0] != 4:
@@ -111,9 +76,19 @@ def picky(x: Tensor) -> Tensor:
     return x.clone()
 
 
-@picky.register_fake
-def _(x: Tensor) -> Tensor:
+def _like_the_first(x: Tensor, *_: object, **__: object) -> Tensor:
     return torch.empty_like(x)
+
+
+for _operator in (good, writes, widens, transposes, attends, crashes, picky):
+    _operator.register_fake(_like_the_first)
+counts.register_fake(lambda x: x.new_empty(torch.library.get_ctx().new_dynamic_size()))
+
+
+# --- operators of the dispatcher
+
+
+CALLS: list[int] = []
 
 
 def _returned(x: Tensor) -> Tensor:
@@ -123,20 +98,6 @@ def _returned(x: Tensor) -> Tensor:
 def _twice(x: Tensor) -> tuple[Tensor, Tensor]:
     same = x.clone()
     return same, same
-
-
-for schema, function in (
-    ("returns(Tensor x) -> Tensor", _returned),
-    ("twice(Tensor x) -> (Tensor, Tensor)", _twice),
-):
-    name = LIBRARY.define(schema)  # type: ignore[no-untyped-call]
-    kernel = "CompositeExplicitAutograd"
-    LIBRARY.impl(name, function, kernel)  # type: ignore[no-untyped-call]
-
-LIBRARY.define("taken_apart(Tensor x) -> Tensor")  # type: ignore[no-untyped-call]
-LIBRARY.impl(  # type: ignore[no-untyped-call]
-    "taken_apart", _returned, "CompositeImplicitAutograd"
-)
 
 
 def _behind(x: Tensor) -> Tensor:
@@ -163,7 +124,16 @@ def _as_it_lies(x: Tensor) -> Tensor:
     return x.as_strided(x.shape, (x.shape[1], 1)) * 1
 
 
-CALLS: list[int] = []
+def _define(
+    schema: str, function: Callable[..., Any], key: str, tags: Sequence[Any] = ()
+) -> None:
+    name = LIBRARY.define(schema, tags=tags)  # type: ignore[no-untyped-call]
+    LIBRARY.impl(name, function, key)  # type: ignore[no-untyped-call]
+
+
+_define("returns(Tensor x) -> Tensor", _returned, "CompositeExplicitAutograd")
+_define("twice(Tensor x) -> (Tensor, Tensor)", _twice, "CompositeExplicitAutograd")
+_define("taken_apart(Tensor x) -> Tensor", _returned, "CompositeImplicitAutograd")
 for _name, _tags, _function in (
     ("behind", (), _behind),
     ("half_filled", (), _half_filled),
@@ -172,8 +142,5 @@ for _name, _tags, _function in (
     ("as_it_lies", (torch.Tag.flexible_layout,), _as_it_lies),
     ("as_it_lies_exactly", (torch.Tag.needs_exact_strides,), _as_it_lies),
 ):
-    LIBRARY.define(  # type: ignore[no-untyped-call]
-        f"{_name}(Tensor x) -> Tensor", tags=_tags
-    )
-    LIBRARY.impl(_name, _function, "CPU")  # type: ignore[no-untyped-call]
+    _define(f"{_name}(Tensor x) -> Tensor", _function, "CPU", _tags)
     torch.library.register_fake(f"declared::{_name}", torch.empty_like)

@@ -9,7 +9,8 @@ from unittest import mock
 
 import pytest
 import torch
-from torch import Tensor, fx
+from support.exported import Call
+from torch import fx
 from torch._inductor import compiler_bisector
 from torch._inductor.compiler_bisector import CompilerBisector
 from torch._inductor.exc import InductorError
@@ -74,14 +75,11 @@ def _counter() -> dict[str, int]:
     return dict.fromkeys(Subsystem, 0)
 
 
-class Model(torch.nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        return torch.nn.functional.gelu(x.cumsum(0))
-
-
 def lowered(folder: Path, *subsystems: Subsystem) -> list[Application]:
     """Lower a program, and list what there was to apply. Nothing is compiled."""
-    exported = torch.export.export(Model(), (torch.randn(4, 4),))
+    exported = torch.export.export(
+        Call(lambda x: torch.nn.functional.gelu(x.cumsum(0))), (torch.randn(4, 4),)
+    )
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder)
     path = folder / "applications"
 

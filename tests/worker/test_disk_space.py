@@ -90,12 +90,11 @@ def test_values_that_do_not_fit_on_disk_are_not_written(
     free: SimpleNamespace, tmp_path: Path
 ) -> None:
     example = Inputs((ROWS,), {})
-    values = EagerValues(
-        tmp_path / "values", Program(PROGRAM, PROGRAM, example, example)
-    )
+    program = Program(PROGRAM, PROGRAM, example, example)
+    values = EagerValues(tmp_path / "values", program)
     free.free = 100_000_000
     with pytest.raises(LoadError, match=r"up to 0\.5 GB of disk; 0\.1 GB are"):
-        values.record(Program(PROGRAM, PROGRAM, example, example))
+        values.record(program)
     assert not list(tmp_path.iterdir())
 
 

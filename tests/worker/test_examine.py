@@ -11,6 +11,8 @@ from typing import Any
 import custom_operators
 import pytest
 import torch
+from support.exported import Call as Called
+from support.exported import make_program
 from torch import Tensor
 from torch.export import Dim
 
@@ -28,20 +30,9 @@ NAN = torch.tensor([[float("nan"), 1.0, 2.0]] * 4)
 Call = Callable[[Tensor], Any]
 
 
-class Calls(torch.nn.Module):
-    def __init__(self, call: Call) -> None:
-        super().__init__()
-        self.call = call
-
-    def forward(self, x: Tensor) -> Any:
-        return self.call(x)
-
-
-def program(call: Call, x: Tensor, **dims: Any) -> Program:
-    shapes = {"x": {0: Dim("rows", max=64)}} if dims.get("dynamic", True) else None
-    exported = torch.export.export(Calls(call), (x,), dynamic_shapes=shapes)
-    inputs = Inputs((x,), {})
-    return Program(exported, exported, inputs, inputs)
+def program(call: Call, x: Tensor, *, dynamic: bool = True) -> Program:
+    shapes = ({0: Dim("rows", max=64)},) if dynamic else None
+    return make_program(Called(lambda x: call(x)), x, dynamic_shapes=shapes)
 
 
 def found(made: Program, folder: Path, seconds: float = 60.0) -> list[tuple[str, str]]:
@@ -75,21 +66,6 @@ def test_undeclared_write_is_found(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("call", "said"),
-    [
-        (lambda x: OPS.returns(x.sin()) + 1, "returns memory of its argument x"),
-        (lambda x: OPS.twice(x)[0] + 1, "returns results that share memory"),
-    ],
-)
-def test_undeclared_shared_memory_is_found(
-    call: Call, said: str, tmp_path: Path
-) -> None:
-    ((what, text),) = found(program(call, torch.randn(4, 3)), tmp_path)
-    assert what == "shares"
-    assert said in text
-
-
 def test_fake_kernel_that_fixes_a_dim_is_found_at_another_size(tmp_path: Path) -> None:
     """At the size of the export all is well."""
     made = program(lambda x: (OPS.four_rows(x.sin()), x + 1), torch.randn(4, 3))
@@ -113,31 +89,20 @@ def test_fixed_dim_is_also_found_when_the_inputs_have_another_size(
     assert "declares size 4 for dim 0 of its result" in second[1]
 
 
+DECLARED = "declares float32[4, 3] with strides [3, 1], but the operator returns "
+
+
 @pytest.mark.parametrize(
     ("call", "said"),
     [
         (
             OPS.widens,
-            "declares float32[4, 3] with strides [3, 1], but the operator returns "
-            "float64[4, 3] with strides [3, 1], for x of shape [4, 3]",
+            DECLARED + "float64[4, 3] with strides [3, 1], for x of shape [4, 3]",
         ),
         (
             OPS.transposes,
-            "declares float32[4, 3] with strides [3, 1], but the operator returns "
-            "float32[4, 3] with strides [1, 4], for x of shape [4, 3]",
+            DECLARED + "float32[4, 3] with strides [1, 4], for x of shape [4, 3]",
         ),
-    ],
-)
-def test_fake_kernel_mismatch_is_found(call: Call, said: str, tmp_path: Path) -> None:
-    made = program(call, torch.randn(4, 3), dynamic=False)
-    ((what, text),) = found(made, tmp_path)
-    assert what == "fake"
-    assert text.endswith(said)
-
-
-@pytest.mark.parametrize(
-    ("call", "said"),
-    [
         (
             lambda x: OPS.attends(x, [], heads=2),
             "for x of shape [4, 3], more=[], heads=2",
@@ -161,27 +126,35 @@ def test_fake_kernel_mismatch_is_found(call: Call, said: str, tmp_path: Path) ->
         ),
     ],
 )
-def test_finding_lists_the_arguments_of_the_operator(
+def test_fake_kernel_mismatch_is_found_with_the_arguments(
     call: Call, said: str, tmp_path: Path
 ) -> None:
     made = program(call, torch.randn(4, 3), dynamic=False)
-    ((_, text),) = found(made, tmp_path)
+    ((what, text),) = found(made, tmp_path)
+    assert what == "fake"
     assert text.endswith(said)
 
 
-def test_operator_that_refuses_a_size_has_no_finding(tmp_path: Path) -> None:
-    assert found(program(OPS.picky, torch.randn(4, 3)), tmp_path) == []
+def add_to_itself(x: Tensor) -> Tensor:
+    kept = x.clone()
+    OPS.adds(kept, kept[:])
+    return kept
 
 
-def test_argument_aliasing_a_mutable_argument_has_no_finding(
-    tmp_path: Path,
+@pytest.mark.parametrize(
+    ("call", "dynamic"),
+    [
+        (OPS.picky, True),  # it refuses a size
+        (add_to_itself, True),
+        (OPS.as_it_lies_exactly, False),
+        (OPS.random, False),
+    ],
+)
+def test_refused_sizes_aliases_random_numbers_and_fixed_strides_are_no_findings(
+    call: Call, dynamic: bool, tmp_path: Path
 ) -> None:
-    def call(x: Tensor) -> Tensor:
-        kept = x.clone()
-        OPS.adds(kept, kept[:])
-        return kept
-
-    assert found(program(call, torch.randn(4, 3)), tmp_path) == []
+    made = program(call, torch.randn(4, 3), dynamic=dynamic)
+    assert found(made, tmp_path) == []
 
 
 def test_examination_stops_when_time_is_over(tmp_path: Path) -> None:
@@ -238,22 +211,20 @@ def test_operator_that_kills_its_process_is_named_with_its_shapes(
         (OPS.half_filled, "unfilled", "computed from uninitialized memory"),
         (OPS.counting, "unsteady", "in each call with the same arguments"),
         (OPS.as_it_lies, "layout", "its tag flexible_layout allows compilers"),
+        (
+            *(lambda x: OPS.returns(x.sin()) + 1, "shares"),
+            "returns memory of its argument x",
+        ),
+        (lambda x: OPS.twice(x)[0] + 1, "shares", "returns results that share memory"),
     ],
 )
-def test_result_that_depends_on_more_than_arguments_is_found(
+def test_undeclared_sharing_and_dependencies_are_found(
     call: Call, what: str, said: str, tmp_path: Path
 ) -> None:
-    ((kind, text),) = found(program(call, torch.randn(4, 3), dynamic=False), tmp_path)
+    made = program(call, torch.randn(4, 3), dynamic=what == "shares")
+    ((kind, text),) = found(made, tmp_path)
     assert kind == what
     assert said in text
-
-
-@pytest.mark.parametrize("call", [OPS.as_it_lies_exactly, OPS.random])
-def test_random_numbers_and_fixed_strides_are_no_findings(
-    call: Call, tmp_path: Path
-) -> None:
-    made = program(call, torch.randn(4, 3), dynamic=False)
-    assert found(made, tmp_path) == []
 
 
 def test_location_of_a_fake_kernel_in_a_file_is_found() -> None:

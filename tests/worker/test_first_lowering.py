@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import Tensor, nn
+from support.exported import Call
 
 from shrinkfx.check.client.server import Server
 from shrinkfx.protocol.answers import Built, Ending, Raised, Stopped
@@ -31,14 +31,9 @@ CHECK = Request(CheckOriginal())
 PASSES = Ending("exit", stage="done")
 
 
-class Gate(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        return (x * torch.tanh(x)).mean(0)
-
-
 def program(device: str = "cpu") -> Program:
     inputs = (torch.ones(3, 5, device=device),)
-    exported = torch.export.export(Gate(), inputs)
+    exported = torch.export.export(Call(lambda x: (x * torch.tanh(x)).mean(0)), inputs)
     return Program(exported, exported, Inputs(inputs, {}), Inputs(inputs, {}))
 
 

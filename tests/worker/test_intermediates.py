@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from support.exported import Call, make_program
 from torch import Tensor
 from torch.export import Dim, export
 
@@ -83,16 +84,11 @@ def test_inputs_of_other_sizes_are_no_fake_kernel_mismatch(
     assert EagerValues(tmp_path, program).record(program) == RunRecord()
 
 
-class Look(torch.nn.Module):
-    def forward(self, x: Tensor, at: Tensor) -> Tensor:
-        return x.tanh()[at].sin()
-
-
 def test_only_the_failing_inputs_decide_whether_eager_fails(tmp_path: Path) -> None:
     inside, outside = (
         Inputs((torch.ones(4), torch.tensor([place])), {}) for place in (3, 9)
     )
-    exported = export(Look(), inside.args)
+    exported = export(Call(lambda x, at: x.tanh()[at].sin()), inside.args)
     names = {str(n.target): n.name for n in exported.graph.nodes}
 
     program = Program(exported, exported, outside, inside)
@@ -124,18 +120,14 @@ class AroundALie(torch.nn.Module):
 
 
 def test_only_the_operator_with_a_fake_kernel_mismatch_is_named(tmp_path: Path) -> None:
-    exported = export(AroundALie(), (torch.ones(4),))
-    inputs = Inputs((torch.ones(4),), {})
-    program = Program(exported, exported, inputs, inputs)
+    program = make_program(AroundALie(), torch.ones(4))
     values = EagerValues(tmp_path, program)
-
     recorded = values.record(program)
-
     (lie,) = recorded.mismatches
     assert "shrinkfx_test.half" in lie.text
     assert (lie.node, lie.within) == ("half", "half")
     assert lie.is_short
-    operators = [n.name for n in exported.graph.nodes if n.op == "call_function"]
+    operators = [n.name for n in program.graph.graph.nodes if n.op == "call_function"]
     assert all(values.explain_no_cut(name) for name in operators)
 
 
@@ -174,11 +166,8 @@ class AroundABranch(torch.nn.Module):
 
 
 def record(module: torch.nn.Module, x: Tensor, folder: Path) -> RunRecord:
-    exported = export(module, (x,))
-    inputs = Inputs((x,), {})
-    return EagerValues(folder, Program(exported, exported, inputs, inputs)).record(
-        Program(exported, exported, inputs, inputs)
-    )
+    program = make_program(module, x)
+    return EagerValues(folder, program).record(program)
 
 
 def test_fake_kernel_mismatch_of_each_result_is_named(tmp_path: Path) -> None:

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 import torch
+from support.exported import make_candidate, make_program
+from support.zoo import run_program
 from torch import Tensor
 from torch._dynamo.exc import UserError, UserErrorType
 
@@ -17,8 +19,7 @@ from shrinkfx.program.apply import apply
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Drop
 from shrinkfx.protocol.source import Expression, Input, Source, Weight
-from shrinkfx.worker.eager.intermediates import SEED, EagerValues, RunRecord, run_eager
-from shrinkfx.worker.graph.describe import describe
+from shrinkfx.worker.eager.intermediates import SEED, run_eager
 from shrinkfx.worker.graph.rebuild import RebuiltCandidate, rebuild
 from shrinkfx.worker.model import Inputs, Program
 from shrinkfx.worker.printing.anonymize import anonymize
@@ -43,8 +44,8 @@ QUARTERS = [
 
 
 def called_with(example: Tensor, failing: Tensor) -> RebuiltCandidate:
-    exported = torch.export.export(Widen(), (example,))
-    return RebuiltCandidate(exported, Inputs((example,), {}), Inputs((failing,), {}))
+    made = make_candidate(Widen(), example)
+    return replace(made, failing=Inputs((failing,), {}))
 
 
 @pytest.mark.parametrize("dtype", [*QUARTERS, torch.bfloat16, torch.bool])
@@ -107,12 +108,10 @@ class CondInLoop(torch.nn.Module):
 def test_nested_subgraphs_can_be_reexported(
     model: type[torch.nn.Module],
 ) -> None:
-    inputs = Inputs((torch.tensor([[0.5, 2.0], [1.0, -3.0]]),), {})
-    exported = torch.export.export(model(), inputs.args)
-    built = RebuiltCandidate(exported, inputs, inputs)
+    built = make_candidate(model(), torch.tensor([[0.5, 2.0], [1.0, -3.0]]))
     again = run_source(print_program(built), built)
-    expected = run_eager(exported, inputs, seed=SEED)
-    assert torch.equal(run_eager(again, inputs, seed=SEED)[0], expected[0])
+    expected = run_eager(built.exported, built.failing, seed=SEED)
+    assert torch.equal(run_eager(again, built.failing, seed=SEED)[0], expected[0])
 
 
 class Middle(torch.nn.Module):
@@ -123,8 +122,7 @@ class Middle(torch.nn.Module):
 
 def test_unused_tuple_elements_are_not_printed() -> None:
     x = torch.randn(3, 2)
-    exported = torch.export.export(Middle(), (x,))
-    built = RebuiltCandidate(exported, Inputs((x,), {}), Inputs((x,), {}))
+    built = make_candidate(Middle(), x)
     printed = print_program(built)
     assert [line for line in printed.body if line.endswith("]")] == [
         "getitem_1 = split[1]"
@@ -136,8 +134,7 @@ def test_unused_tuple_elements_are_not_printed() -> None:
 def test_weights_of_a_sequential_get_python_identifiers() -> None:
     x = torch.randn(2, 3)
     module = torch.nn.Sequential(torch.nn.Linear(3, 4)).eval()
-    inputs = Inputs((x,), {})
-    built = RebuiltCandidate(torch.export.export(module, (x,)), inputs, inputs)
+    built = make_candidate(module, x)
     printed = print_program(built)
     assert {weight.attribute for weight in printed.weights} == {"_0_weight", "_0_bias"}
     (found,) = run_eager(run_source(printed, built), built.failing, seed=SEED)
@@ -211,9 +208,7 @@ def test_values_of_computed_sizes_can_be_cut_and_reexported(
     )
     runs = [Inputs((torch.randn(each),), {}) for each in (shape, others)]
     program = Program(exported, exported, *runs)
-    values = EagerValues(tmp_path, program)
-    assert values.record(program) == RunRecord()
-    skeleton = describe(program, "")
+    _, skeleton, values = run_program(program, tmp_path)
     whole = Candidate.from_skeleton(skeleton)
     names = skeleton.operators
     prefixes = [frozenset(names[:n]) for n in range(1, len(names))]
@@ -248,12 +243,10 @@ def test_computed_size_gets_a_named_dim_if_export_accepts_one(
     tmp_path: Path,
 ) -> None:
     dim = torch.export.Dim("H", min=8, max=64)
-    inputs = Inputs((torch.randn(2, 15, 3),), {})
-    exported = torch.export.export(BothWays(), inputs.args, dynamic_shapes=({1: dim},))
-    program = Program(exported, exported, inputs, inputs)
-    values = EagerValues(tmp_path, program)
-    assert values.record(program) == RunRecord()
-    whole = Candidate.from_skeleton(describe(program, ""))
+    x = torch.randn(2, 15, 3)
+    program = make_program(BothWays(), x, dynamic_shapes=({1: dim},))
+    _, skeleton, values = run_program(program, tmp_path)
+    whole = Candidate.from_skeleton(skeleton)
 
     def printed(*left: str) -> tuple[str, str]:
         dropped = frozenset(whole.operators).difference(left)
@@ -288,11 +281,9 @@ class PaddedBeside(torch.nn.Module):
 
 def test_accepted_dims_keep_names_and_refused_dims_keep_bounds() -> None:
     named = torch.export.Dim("n", min=3, max=9)
-    inputs = Inputs((torch.randn(2, 2, 15), torch.randn(5)), {})
-    exported = torch.export.export(
-        PaddedBeside(), inputs.args, dynamic_shapes=({2: AUTO(max=99)}, {0: named})
-    )
-    built = RebuiltCandidate(exported, inputs, inputs)
+    shapes, x = ({2: AUTO(max=99)}, {0: named}), torch.randn(2, 2, 15)
+    module = PaddedBeside()
+    built = make_candidate(module, x, torch.randn(5), dynamic_shapes=shapes)
     _, loose = export_source(built)
     printed = print_program(built, loose=loose)
     (declared,) = printed.dims
@@ -316,10 +307,9 @@ def test_export_is_retried_only_once_if_unnamed_dims_are_refused(
 
     monkeypatch.setattr("shrinkfx.worker.printing.module.run_source", refuses)
     dim = torch.export.Dim("n", min=3, max=9)
-    inputs = Inputs((torch.randn(5, 2),), {})
-    exported = torch.export.export(Widen(), inputs.args, dynamic_shapes=({0: dim},))
+    built = make_candidate(Widen(), torch.randn(5, 2), dynamic_shapes=({0: dim},))
     with pytest.raises(UserError, match="Constraints violated"):
-        export_source(RebuiltCandidate(exported, inputs, inputs))
+        export_source(built)
     first, last = asked
     assert re.fullmatch(r"\(\{0: \w+\},\)", first)
     assert last == "({0: torch.export.Dim.AUTO(min=3, max=9)},)"

@@ -5,13 +5,13 @@ from __future__ import annotations
 import functools
 import os
 import re
-import tempfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from support import damaged
+from support.zoo import Loaded, load_program, temporary_folder
 from torch import Tensor
 from torch.export import ExportedProgram
 
@@ -20,15 +20,13 @@ from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Drop
 from shrinkfx.protocol.requests import Setup
 from shrinkfx.report.repro import SCRIPT_OBJECT
-from shrinkfx.worker.eager.intermediates import SEED, EagerValues, RunRecord, run_eager
-from shrinkfx.worker.graph.describe import describe
+from shrinkfx.worker.eager.intermediates import SEED, run_eager
 from shrinkfx.worker.graph.rebuild import RebuiltCandidate, rebuild
 from shrinkfx.worker.listing.build import build
 from shrinkfx.worker.listing.describe import describe as listing_of
 from shrinkfx.worker.listing.describe import saved_weights
 from shrinkfx.worker.loading.archive import Refused, restrict_unpickling
 from shrinkfx.worker.loading.load import load, preload
-from shrinkfx.worker.model import Program
 from shrinkfx.worker.printing.module import export_source, long_values, print_program
 
 pytestmark = pytest.mark.skipif(
@@ -84,22 +82,17 @@ MODULES = {"operator": Beside, "method": Method, "queue": Queue}
 
 
 @functools.cache
-def loaded(name: str) -> tuple[Program, EagerValues]:
+def loaded(name: str) -> Loaded:
     of_tests()
-    folder = Path(tempfile.mkdtemp(prefix="shrinkfx-test-"))
     torch.manual_seed(0)
-    x = (torch.randn(4) if name == "queue" else torch.randn(2, 4),)
-    exported = torch.export.export(MODULES[name](), x)
-    torch.export.save(exported, folder / "model.pt2")
-    program = load(Setup(str(folder), model=str(folder / "model.pt2")))
-    values = EagerValues(folder / "values", program)
-    assert values.record(program) == RunRecord()
-    return program, values
+    x = torch.randn(4) if name == "queue" else torch.randn(2, 4)
+    exported = torch.export.export(MODULES[name](), (x,))
+    return load_program(exported, temporary_folder())
 
 
 def cut(name: str, *dropped: str) -> RebuiltCandidate:
-    program, values = loaded(name)
-    whole = Candidate.from_skeleton(describe(program, ""))
+    program, skeleton, values = loaded(name)
+    whole = Candidate.from_skeleton(skeleton)
     candidate = apply(whole, [Drop(frozenset(dropped))]) if dropped else whole
     return rebuild(program, candidate, values)
 
@@ -112,7 +105,7 @@ def results(exported: ExportedProgram, run: RebuiltCandidate) -> list[Any]:
 def test_program_with_a_script_object_is_rebuilt_and_saved(
     name: str, tmp_path: Path
 ) -> None:
-    program, _ = loaded(name)
+    program, _, _ = loaded(name)
     whole = cut(name)
     expected = run_eager(program.original, program.failing, seed=SEED)
     torch.testing.assert_close(results(whole.exported, whole), expected)
@@ -179,7 +172,7 @@ def test_script_object_with_tensors_is_printed_as_bytes() -> None:
 
 def test_calls_change_only_copies_of_a_script_object() -> None:
     """What is compiled after eager has run must hold the object as it was."""
-    program, _ = loaded("queue")
+    program, _, _ = loaded("queue")
     first = run_eager(program.original, program.failing, seed=SEED)
     again = run_eager(program.original, program.failing, seed=SEED)
     torch.testing.assert_close(first, again)

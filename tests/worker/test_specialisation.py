@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from support.exported import Call
 from torch import Tensor, nn
 from torch.export import Dim, export
 
@@ -32,16 +33,6 @@ class Derived(nn.Module):
     def forward(self, coarse: Tensor, fine: Tensor) -> Tensor:
         waves = torch.cos(fine)
         return waves[1:] + torch.tanh(coarse).repeat_interleave(3, 0)
-
-
-class Alone(nn.Module):
-    def forward(self, fine: Tensor) -> Tensor:
-        return torch.cos(fine)
-
-
-class Filled(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        return torch.ones(x.shape[0] + 1) + x.sum()
 
 
 @dataclass(frozen=True)
@@ -166,7 +157,12 @@ def test_narrowed_dim_leaves_other_dims_unchanged(batches: Case) -> None:
 
 def test_static_dim_becomes_a_number_in_the_graph(tmp_path: Path) -> None:
     runs = ([(5, 4)], [(1, 4)], [(1, 4)])
-    made = case(tmp_path, Filled(), runs, [{0: Dim("n", min=1, max=9)}])
+    made = case(
+        tmp_path,
+        Call(lambda x: torch.ones(x.shape[0] + 1) + x.sum()),
+        runs,
+        [{0: Dim("n", min=1, max=9)}],
+    )
     kept = apply(
         made.keeping("ones", "add"), [Specialise(made.symbol(0), Specialisation.STATIC)]
     )
@@ -199,73 +195,62 @@ def test_example_avoids_sizes_that_export_treats_as_fixed(
     assert shapes(built.example) == [(exported_at, 4, 3)]
 
 
-def test_plain_derived_dim_needs_no_other_input(tmp_path: Path) -> None:
-    t = Dim("t", min=3, max=100)
-    runs = (
-        [(5, 2), (16, 2)],
-        [(3, 2), (10, 2)],
-        [(4, 2), (13, 2)],
-    )
-    made = case(tmp_path, Derived(), runs, [{0: t}, {0: 3 * t + 1}])
-    cos = made.keeping("cos")
-    before = rebuild(made.program, cos, made.values)
+T = Dim("t", min=3, max=100)
+
+
+@pytest.fixture(name="derived")
+def _derived(tmp_path: Path) -> Case:
+    """A program whose second input has ``3*t + 1`` rows, if the first has ``t``."""
+    runs = ([(5, 2), (16, 2)], [(3, 2), (10, 2)], [(4, 2), (13, 2)])
+    return case(tmp_path, Derived(), runs, [{0: T}, {0: 3 * T + 1}])
+
+
+def plain_rows(derived: Case) -> Specialise:
+    """Make the derived dim a plain one."""
+    sizes = derived.skeleton.sizes.items()
+    (rows,) = (size for size, known in sizes if known.failing == 13)
+    return Specialise(rows, Specialisation.PLAIN)
+
+
+def test_plain_derived_dim_needs_no_other_input(derived: Case) -> None:
+    cos = derived.keeping("cos")
+    before = rebuild(derived.program, cos, derived.values)
     assert dynamic(before) == [[0], [0]]
-    (derived,) = (
-        size for size, known in made.skeleton.sizes.items() if known.failing == 13
-    )
-    built = made.again(apply(cos, [Specialise(derived, Specialisation.PLAIN)]))
+    built = derived.again(apply(cos, [plain_rows(derived)]))
     assert dynamic(built) == [[0]]
     assert ranges(built) == [(10, 13)]
     assert shapes(built.passing) == [(10, 2)]
     assert shapes(built.failing) == [(13, 2)]
 
 
-def test_related_dims_cannot_become_plain(tmp_path: Path) -> None:
-    t = Dim("t", min=3, max=100)
-    runs = ([(5, 2), (16, 2)], [(3, 2), (10, 2)], [(4, 2), (13, 2)])
-    made = case(tmp_path, Derived(), runs, [{0: t}, {0: 3 * t + 1}])
-    (derived,) = (
-        size for size, known in made.skeleton.sizes.items() if known.failing == 13
-    )
-    settled = apply(
-        Candidate.from_skeleton(made.skeleton),
-        [Specialise(derived, Specialisation.PLAIN)],
-    )
+def test_related_dims_cannot_become_plain(derived: Case) -> None:
+    whole = Candidate.from_skeleton(derived.skeleton)
     with pytest.raises(Exception, match="must match the size"):
-        made.again(settled)
+        derived.again(apply(whole, [plain_rows(derived)]))
 
 
-def test_derived_dim_is_declared_as_computed_from_another(tmp_path: Path) -> None:
-    t = Dim("t", min=3, max=100)
-    runs = ([(5, 2), (16, 2)], [(3, 2), (10, 2)], [(4, 2), (13, 2)])
-    made = case(tmp_path, Derived(), runs, [{0: t}, {0: 3 * t + 1}])
-    name = made.symbol(0)
-    for sizes, span in (
-        ([], (3, 100)),
-        ([Specialise(name, Specialisation.NARROW)], (3, 4)),
-    ):
-        whole = apply(Candidate.from_skeleton(made.skeleton), sizes)
+def check_declared_spans(made: Case, symbol: str, inputs: int) -> None:
+    """Export a program as it is, and with narrow sizes."""
+    narrow = Specialise(symbol, Specialisation.NARROW)
+    for edits, span in (([], (3, 100)), ([narrow], (3, 4))):
+        whole = apply(Candidate.from_skeleton(made.skeleton), edits)
         built = rebuild(made.program, whole, made.values)
         again = built.with_new_export(run_source(print_program(built), built))
-        assert dynamic(again) == [[0], [0]]
+        assert dynamic(again) == [[0]] * inputs
         assert span in ranges(again)
+
+
+def test_derived_dim_is_declared_as_computed_from_another(derived: Case) -> None:
+    check_declared_spans(derived, derived.symbol(0), inputs=2)
 
 
 def test_derived_dim_is_declared_if_no_other_input_has_the_symbol(
     tmp_path: Path,
 ) -> None:
-    t = Dim("t", min=3, max=100)
-    made = case(tmp_path, Alone(), ([(16, 2)], [(10, 2)], [(13, 2)]), [{0: 3 * t + 1}])
+    runs = ([(16, 2)], [(10, 2)], [(13, 2)])
+    made = case(tmp_path, Call(lambda fine: torch.cos(fine)), runs, [{0: 3 * T + 1}])
     (symbol,) = (size for size in made.skeleton.sizes if size.isidentifier())
-    for edits, span in (
-        ([], (3, 100)),
-        ([Specialise(symbol, Specialisation.NARROW)], (3, 4)),
-    ):
-        whole = apply(Candidate.from_skeleton(made.skeleton), edits)
-        built = rebuild(made.program, whole, made.values)
-        again = built.with_new_export(run_source(print_program(built), built))
-        assert dynamic(again) == [[0]]
-        assert span in ranges(again)
+    check_declared_spans(made, symbol, inputs=1)
 
 
 def settled_in_all(candidate: Candidate) -> Candidate:
@@ -299,12 +284,9 @@ def test_specialised_programs_compute_the_same_results(batches: Case) -> None:
     assert tried >= 8
 
 
-def test_input_that_carries_a_size_keeps_its_position(tmp_path: Path) -> None:
+def test_input_that_carries_a_size_keeps_its_position(derived: Case) -> None:
     # Compiled code works s0 out of 3*s0 + 1 where that comes first, and gets it wrong:
     # repros/sweep_size_from_derived_dim.
-    t = Dim("t", min=3, max=100)
-    runs = ([(5, 2), (16, 2)], [(3, 2), (10, 2)], [(4, 2), (13, 2)])
-    made = case(tmp_path, Derived(), runs, [{0: t}, {0: 3 * t + 1}])
     for target in ("cos", "slice"):
-        built = rebuild(made.program, made.keeping(target), made.values)
+        built = rebuild(derived.program, derived.keeping(target), derived.values)
         assert [tuple(a.shape) for a in built.failing.args] == [(4, 2), (13, 2)]
