@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+from support.exported import Call, make_candidate, save_setup
 from torch import Tensor, nn
 from torch.export import Dim, export
 
@@ -46,11 +47,6 @@ from shrinkfx.worker.model import Inputs
 Compiled = Callable[[Tensor], Any]
 
 
-class Doubles(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        return x * 2
-
-
 class Counts(nn.Module):
     """Add how often it was called."""
 
@@ -80,7 +76,7 @@ def tried(
         Inputs((torch.full((n, 2), float(n)),), {}) for n in (5, 3, 4)
     )
     dims = ({0: Dim("n", min=2, max=9)},)
-    exported = export(of or Doubles(), example.args, dynamic_shapes=dims)
+    exported = export(of or Call(lambda x: x * 2), example.args, dynamic_shapes=dims)
     monkeypatch.setattr(aoti, "build_once", lambda *_: "package")
     monkeypatch.setattr(aoti, "load", lambda _: load())
     stages: list[str] = []
@@ -111,20 +107,18 @@ def test_passing_inputs_run_before_failing_inputs(
     assert stages == ["eager", "compile", "load", "passing", "run", "compare", "done"]
 
 
-def test_failure_on_failing_inputs_is_found_at_the_run_stage(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    answer, stages = tried(monkeypatch, tmp_path, lambda: wrong_at(4))
-    assert answer.difference is not None
-    assert stages[-3:] == ["run", "compare", "done"]
-
-
+@pytest.mark.parametrize(
+    ("rows", "last"), [((4,), ["run", "compare", "done"]), ((3, 4), ["passing"])]
+)
 def test_failure_on_passing_inputs_ends_the_check(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    rows: tuple[int, ...],
+    last: list[str],
 ) -> None:
-    answer, stages = tried(monkeypatch, tmp_path, lambda: wrong_at(3, 4))
+    answer, stages = tried(monkeypatch, tmp_path, lambda: wrong_at(*rows))
     assert answer.difference is not None
-    assert stages[-1] == "passing"
+    assert stages[-len(last) :] == last
 
 
 def test_program_with_buffers_is_reloaded_between_runs(
@@ -267,12 +261,6 @@ def _(x: Tensor) -> Tensor:
     return torch.empty_like(x, dtype=torch.int64)
 
 
-class Narrow(torch.nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        result: Tensor = torch.ops.shrinkfx_tails.narrow(x) + 1
-        return result
-
-
 def as_declared(x: Tensor) -> list[int]:
     """Read the operator's result as compiled code does: to its declared end."""
     result = torch.ops.shrinkfx_tails.narrow(x)
@@ -284,8 +272,7 @@ def as_declared(x: Tensor) -> list[int]:
 def ways(
     compiled: Callable[..., Any], x: Tensor, tails: Sequence[str], **more: Any
 ) -> list[Callable[..., Any]]:
-    given = Inputs((x,), {})
-    run = RebuiltCandidate(export(Narrow(), (x,)), given, given)
+    run = make_candidate(Call(lambda x: torch.ops.shrinkfx_tails.narrow(x) + 1), x)
     return add_tails(compiled, run, CheckOptions(tails=tuple(tails), **more))
 
 
@@ -392,15 +379,9 @@ def _operator() -> Iterator[None]:
         yield
 
 
-class Scaled(torch.nn.Module):
-    def forward(self, x: Tensor, by: Tensor) -> Tensor:
-        made: Tensor = torch.ops.rows.scaled(x.sin(), by)
-        return made.cos()
-
-
 def made(rows: int, factors: int) -> RebuiltCandidate:
-    inputs = Inputs((torch.randn(rows, 3), torch.ones(factors)), {})
-    return RebuiltCandidate(torch.export.export(Scaled(), inputs.args), inputs, inputs)
+    module = Call(lambda x, by: torch.ops.rows.scaled(x.sin(), by).cos())
+    return make_candidate(module, torch.randn(rows, 3), torch.ones(factors))
 
 
 @pytest.mark.usefixtures("operator")
@@ -438,15 +419,9 @@ def turned(x: torch.Tensor) -> torch.Tensor:
     return x.t().contiguous().t() if x.shape[-1] > 4 else x.clone()
 
 
-class Half(torch.nn.Module):
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        half: torch.Tensor = torch.ops.turned.half(x.sin())
-        return half.cos()
-
-
 def made_mismatch(*shape: int) -> RebuiltCandidate:
-    inputs = Inputs((torch.randn(shape),), {})
-    return RebuiltCandidate(torch.export.export(Half(), inputs.args), inputs, inputs)
+    half = Call(lambda x: torch.ops.turned.half(x.sin()).cos())
+    return make_candidate(half, torch.randn(shape))
 
 
 STRIDES, SHAPE = "turned.half.default: strides", "turned.half.default: shape"
@@ -482,11 +457,6 @@ def test_only_unexpected_fake_kernel_mismatches_are_reported(
 # --- files that a check leaves
 
 
-class FilesDoubles(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        return x * 2
-
-
 @pytest.fixture(name="folder")
 def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Have a compiled program that triples, and writes code as AOTInductor does."""
@@ -504,10 +474,7 @@ def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def checked(folder: Path, **options: Any) -> Checked:
-    inputs = Inputs((torch.ones(4),), {})
-    run = RebuiltCandidate(
-        torch.export.export(FilesDoubles(), inputs.args), inputs, inputs
-    )
+    run = make_candidate(Call(lambda x: x * 2), torch.ones(4))
     setup = Setup(str(folder))
     check = Check(setup, run, CheckOptions(**options), lambda _: None, folder)
     answer = check.perform()
@@ -544,16 +511,10 @@ def test_kernel_values_are_unknown_if_the_disk_is_too_small(
 # --- checked inputs
 
 
-class Wave(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        return x.sin() + 1
-
-
 @pytest.mark.aoti
 def test_kept_package_refuses_wrong_strides_with_sanity_checks(tmp_path: Path) -> None:
-    exported = torch.export.export(Wave(), (torch.rand(4, 6),))
-    torch.export.save(exported, tmp_path / "model.pt2")
-    torch.save((torch.rand(6, 4).t(),), tmp_path / "inputs.pt")
+    exported = export(Call(lambda x: x.sin() + 1), (torch.rand(4, 6),))
+    save_setup(tmp_path, exported, (torch.rand(6, 4).t(),))
     kept = CheckOptions(package=str(tmp_path / "kept.pt2"))
     guarded = CheckOptions(package=kept.package, sanity=True)
     with Server(model=tmp_path / "model.pt2", inputs=tmp_path / "inputs.pt") as server:

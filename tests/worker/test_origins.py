@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from support.exported import export, make_candidate
+from support.exported import Call, export, make_candidate
 from torch import Tensor, fx, nn
 from torch.export import Dim, ExportedProgram
 
@@ -177,12 +177,6 @@ class Counts(nn.Module):
         return self.calls.neg() + x
 
 
-class Branches(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        found: Tensor = torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,))
-        return found
-
-
 class Values(fx.Interpreter):
     """Keeps what each node of a graph computes."""
 
@@ -260,7 +254,12 @@ def test_restoring_names_changes_nothing_else() -> None:
 
 
 def test_names_are_unknown_for_branches_and_changed_operators() -> None:
-    branches = again(rebuilt(Branches(), torch.randn(3)))
+    branches = again(
+        rebuilt(
+            Call(lambda x: torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,))),
+            torch.randn(3),
+        )
+    )
     assert branches.names is not None
     assert "branches" in branches.names.why_not
     some = rebuilt(nn.ReLU(), torch.randn(3)).exported

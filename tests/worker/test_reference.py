@@ -72,20 +72,21 @@ def test_output_with_the_sought_difference_comes_first(
     assert found.besides == besides
 
 
-def test_nan_is_found_next_to_an_output_of_another_shape() -> None:
-    outputs, results = [ONES, ONES], [ONES[:2], NANS]
-    found = compared(results, outputs, outputs, lambda: None, "nan")
-    assert (found.what, found.besides) == ("nan", "values")
-    found = compared(results, outputs, outputs, lambda: None)
-    assert (found.what, found.besides) == ("shape", "nan")
-
-
-def test_no_other_differences_where_all_outputs_differ_alike() -> None:
+@pytest.mark.parametrize(
+    ("results", "sought", "what", "besides"),
+    [
+        ([ONES[:2], NANS], "nan", "nan", "values"),
+        ([ONES[:2], NANS], "", "shape", "nan"),
+        ([NANS, NANS], "", "nan", ""),
+        ([ONES, ONES * 2], "nan", "values", ""),
+    ],
+)
+def test_other_differences_are_named_unless_all_outputs_differ_alike(
+    results: list[Tensor], sought: str, what: str, besides: str
+) -> None:
     outputs = [ONES, ONES]
-    found = compared([NANS, NANS], outputs, outputs, lambda: None)
-    assert (found.what, found.besides) == ("nan", "")
-    found = compared([ONES, ONES * 2], outputs, outputs, lambda: None, "nan")
-    assert (found.what, found.besides) == ("values", "")
+    found = compared(results, outputs, outputs, lambda: None, sought)
+    assert (found.what, found.besides) == (what, besides)
 
 
 LARGE, OVERFLOW = torch.tensor([2**60]), torch.tensor([7e4, 1.0]).double()
@@ -170,13 +171,17 @@ def test_wrong_number_is_a_difference(actual: float, expected: float) -> None:
     assert found.text == f"output 0: {actual}, eager gives {expected}"
 
 
-def test_random_number_is_no_difference() -> None:
-    assert compared([torch.tensor(1)], [2], [3], lambda: None) == NONE
-
-
-def test_number_of_another_type_is_a_difference() -> None:
-    found = compared([torch.tensor(3.0)], [3], [3], lambda: None)
-    assert found == Difference("type", "output 0: float, not int")
+@pytest.mark.parametrize(
+    ("result", "first", "second", "expected"),
+    [
+        (torch.tensor(1), 2, 3, NONE),  # a random number
+        (torch.tensor(3.0), 3, 3, Difference("type", "output 0: float, not int")),
+    ],
+)
+def test_random_number_is_ignored_and_another_type_is_a_difference(
+    result: Tensor, first: int, second: int, expected: Difference
+) -> None:
+    assert compared([result], [first], [second], lambda: None) == expected
 
 
 def test_dtype_difference_comes_before_value_differences() -> None:

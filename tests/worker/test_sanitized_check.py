@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -78,18 +78,11 @@ def run_check(folder: Path, guard: Guard, task: Task | None = None) -> Observati
     return classify_ending(supervise(choose_work(worker, request), request, place))
 
 
-def install(text: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tool = folder / "compute-sanitizer"
-    tool.write_text(text)
-    tool.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
-
-
 @pytest.mark.parametrize("tool", [Guard.MEMCHECK, Guard.INITCHECK, Guard.RACECHECK])
 def test_check_runs_a_new_python_under_compute_sanitizer(
-    tool: Guard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tool: Guard, tmp_path: Path, install_tool: Callable[[str, str], Path]
 ) -> None:
-    install(LOOKS_ON, tmp_path, monkeypatch)
+    install_tool("compute-sanitizer", LOOKS_ON)
     seen = run_check(tmp_path, tool)
     assert f"asked: --tool={tool} --target-processes=application-only" in seen.log
     assert ("--leak-check=no" in seen.log) == (tool is Guard.MEMCHECK)
@@ -101,9 +94,9 @@ def test_check_runs_a_new_python_under_compute_sanitizer(
 
 
 def test_device_that_compute_sanitizer_refuses_is_reported(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, install_tool: Callable[[str, str], Path]
 ) -> None:
-    install(REFUSES, tmp_path, monkeypatch)
+    install_tool("compute-sanitizer", REFUSES)
     seen = run_check(tmp_path, Guard.MEMCHECK)
     assert seen.signature is None
     assert seen.unresolved.startswith("compute-sanitizer refuses: Device not supported")
@@ -120,7 +113,7 @@ def test_missing_compute_sanitizer_is_reported_with_the_package(
 
 
 def test_only_tasks_that_run_the_program_use_compute_sanitizer(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, install_tool: Callable[[str, str], Path]
 ) -> None:
-    install(LOOKS_ON, tmp_path, monkeypatch)
+    install_tool("compute-sanitizer", LOOKS_ON)
     assert "asked:" not in run_check(tmp_path, Guard.MEMCHECK, Describe()).log
