@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from support.exported import Call
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from shrinkfx.check.client.server import Server
@@ -30,6 +31,7 @@ from shrinkfx.worker.loading.devices import (
     read_cuda_storages_on,
     save_for_cuda,
     select_gpus,
+    show_one_gpu,
     wanted_gpu,
 )
 from shrinkfx.worker.loading.load import load
@@ -326,14 +328,14 @@ H100 = "NVIDIA H100 80GB HBM3, 9.0, 81559 MiB, 580.95.05"
 
 
 @pytest.fixture(name="smi")
-def _smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]:
-    """Put a program of that name first on the path; it notes what it is asked."""
+def _smi(
+    tmp_path: Path, install_tool: Callable[[str, str], Path]
+) -> Callable[[str], Path]:
+    """Install a program of that name, which notes what it is asked."""
 
     def write(does: str) -> Path:
-        log, program = tmp_path / "asked", tmp_path / "nvidia-smi"
-        program.write_text(SMI.format(log=log, does=does))
-        program.chmod(0o755)
-        monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+        log = tmp_path / "asked"
+        install_tool("nvidia-smi", SMI.format(log=log, does=does))
         return log
 
     return write
@@ -385,24 +387,17 @@ def test_property_unsupported_by_the_driver_is_left_out(
     assert gpu_properties(0) == {"GPU": "NVIDIA T4", "driver": "470.1"}
 
 
-def counted(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: count > 0)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
-
-
 def test_server_sees_its_first_gpu_and_each_fork_its_own(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, gpus: Gpus
 ) -> None:
-    # What settles in a fork is the worker's: it takes the name that it is told.
-    from shrinkfx.worker.loading import devices
-
-    counted(monkeypatch, 4)
+    # A fork takes the name that it is told.
+    gpus(4)
     monkeypatch.setenv(VISIBLE, "4,5,6,7")
     names = select_gpus(("2", "0"))
     assert names == ("6", "4")
     assert os.environ[VISIBLE] == "6"
     task = ForkServer(str(tmp_path), "mark:1", servers=2, gpu=1)
-    devices.show_one_gpu(names[task.gpu])
+    show_one_gpu(names[task.gpu])
     assert os.environ[VISIBLE] == "4"
 
 
@@ -410,20 +405,14 @@ def test_server_sees_its_first_gpu_and_each_fork_its_own(
     ("count", "said"), [(0, "there is no CUDA device"), (2, "there are 2 CUDA devices")]
 )
 def test_missing_gpus_are_refused(
-    monkeypatch: pytest.MonkeyPatch, count: int, said: str
+    monkeypatch: pytest.MonkeyPatch, gpus: Gpus, count: int, said: str
 ) -> None:
     monkeypatch.setenv(VISIBLE, "before")
-    counted(monkeypatch, count)
+    gpus(count)
     with pytest.raises(LoadError, match="--gpus 0,9: there is no cuda") as caught:
         select_gpus(("0", "9"))
     assert said in caught.value.reason
     assert os.environ[VISIBLE] == "before"
-
-
-class Plain(torch.nn.Module):
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        y: torch.Tensor = torch.ops.gpu_test.tell(x)
-        return y
 
 
 @pytest.mark.parametrize("given", [None, "0,1"])
@@ -437,7 +426,12 @@ def test_children_that_check_a_cpu_program_see_no_gpu_and_commands_do(
         monkeypatch.setenv(VISIBLE, given)
     preload, model = Path(__file__).with_name("telling_gpus.py"), tmp_path / "model.pt2"
     runpy.run_path(str(preload))
-    torch.export.save(torch.export.export(Plain(), (torch.ones(2),)), model)
+    torch.export.save(
+        torch.export.export(
+            Call(lambda x: torch.ops.gpu_test.tell(x)), (torch.ones(2),)
+        ),
+        model,
+    )
     said = RunCommand(("sh", "-c", f'echo "command: ${{{VISIBLE}-unset}}"'), ".")
     with Server(model=model, preloads=[str(preload)]) as server:
         described = server.ask(Request(Describe()))

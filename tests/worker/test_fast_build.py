@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import os
 import subprocess
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -61,6 +60,12 @@ inline bool names_a_device(const std::string& text) {
 bool is_device(const std::string& text) { return names_a_device(text); }
 """
 NOT_CPP = "int undeclared() { return missing_name; }\n"
+
+
+COMPILER = '#!/bin/sh\n{}\nPATH=${{PATH#*:}} exec g++ "$@"\n'
+"""The compiler, after a line of shell."""
+
+InstallTool = Callable[[str, str], Path]
 
 
 @pytest.fixture(name="cache", autouse=True)
@@ -309,14 +314,10 @@ def test_step_that_fails_alone_fails_as_in_the_stock_build(
 
 
 def test_wrapper_of_a_failing_kernel_is_parsed_without_templates(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    install_tool: InstallTool, tmp_path: Path
 ) -> None:
-    compiler, asked = tmp_path / "g++", tmp_path / "asked"
-    compiler.write_text(
-        f'#!/bin/sh\necho "$*" >> {asked}\nPATH=${{PATH#*:}} exec g++ "$@"\n'
-    )
-    compiler.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    asked = tmp_path / "asked"
+    install_tool("g++", COMPILER.format(f'echo "$*" >> {asked}'))
     library = Library(tmp_path / "library", WRAPPER, NOT_CPP)
     with pytest.raises(CppCompileError, match="missing_name"):
         library.build(Step.KERNEL)
@@ -328,33 +329,21 @@ def test_wrapper_of_a_failing_kernel_is_parsed_without_templates(
 
 
 def test_step_that_fails_only_in_a_syntax_check_falls_back(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    install_tool: InstallTool, tmp_path: Path
 ) -> None:
     """No compiler does that; but what is left out must be built then."""
-    picky = tmp_path / "g++"
-    picky.write_text(
-        '#!/bin/sh\ncase "$*" in *kernel*-fsyntax-only*) exit 1;; esac\n'
-        'PATH=${PATH#*:} exec g++ "$@"\n'
-    )
-    picky.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    check = 'case "$*" in *kernel*-fsyntax-only*) exit 1;; esac'
+    install_tool("g++", COMPILER.format(check))
     library = Library(tmp_path / "library")
     assert library.build(Step.KERNEL).fallback == "nothing said"
     assert library.answers() == 22
 
 
 def test_no_compiler_process_survives_a_wrapper_failure(
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    survivors: Callable[[], list[str]],
+    install_tool: InstallTool, tmp_path: Path, survivors: Callable[[], list[str]]
 ) -> None:
-    slow = tmp_path / "g++"
-    slow.write_text(
-        '#!/bin/sh\ncase "$*" in *kernel*) exec sleep 60;; esac\n'
-        'PATH=${PATH#*:} exec g++ "$@"\n'
-    )
-    slow.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    slow = 'case "$*" in *kernel*) exec sleep 60;; esac'
+    install_tool("g++", COMPILER.format(slow))
     library = Library(tmp_path / "library", NOT_CPP)
     with pytest.raises(CppCompileError):
         library.build()
@@ -363,15 +352,10 @@ def test_no_compiler_process_survives_a_wrapper_failure(
 
 @pytest.mark.parametrize("works", ["true", "false"])
 def test_faster_linker_is_used_if_it_works(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cache: Path, works: str
+    install_tool: InstallTool, tmp_path: Path, works: str
 ) -> None:
-    mold = tmp_path / "ld.mold"
-    mold.write_text(
-        f"#!/bin/bash\n{works} || exit 1\necho used >> {tmp_path}/uses\n"
-        'exec ld "${@/--no-fork/--eh-frame-hdr}"\n'
-    )
-    mold.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    mold = f"#!/bin/bash\n{works} || exit 1\necho used >> {tmp_path}/uses\n"
+    install_tool("ld.mold", mold + 'exec ld "${@/--no-fork/--eh-frame-hdr}"\n')
     library = Library(tmp_path / "library")
     assert library.build().fallback == ""
     assert library.answers() == 22
@@ -383,15 +367,10 @@ def test_faster_linker_is_used_if_it_works(
 
 
 def test_concurrent_processes_build_one_runtime_object(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cache: Path
+    install_tool: InstallTool, tmp_path: Path, cache: Path
 ) -> None:
-    compiler = tmp_path / "g++"
-    compiler.write_text(
-        f'#!/bin/sh\ncase "$*" in *-g0*) echo made >> {tmp_path}/made; sleep 1;; esac\n'
-        'PATH=${PATH#*:} exec g++ "$@"\n'
-    )
-    compiler.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    made = f'case "$*" in *-g0*) echo made >> {tmp_path}/made; sleep 1;; esac'
+    install_tool("g++", COMPILER.format(made))
     command = ["g++", "a.wrapper.cpp", f"-I{tmp_path}", "-c", "-o", "a.wrapper.o"]
     folders = [tmp_path / "one", tmp_path / "other"]
     for folder in folders:

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from support.exported import ask, describe_candidate, export, save_setup
-from torch import Tensor, nn
+from support.exported import Call, ask, describe_candidate, export, save_setup
 
 from shrinkfx.check.client.server import Server
 from shrinkfx.errors import LoadError
@@ -137,11 +136,6 @@ def test_failure_of_code_generation_does_not_blame_the_file(
 # --- written results
 
 
-class Plain(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        return x.tanh() + 1
-
-
 @pytest.mark.parametrize(
     ("dynamic", "form", "times"),
     [
@@ -158,7 +152,9 @@ def test_source_is_reexported_for_writing_only_if_dims_are_dynamic(
     times: int,
 ) -> None:
     shapes = ({0: torch.export.Dim("batch", min=2)},) if dynamic else None
-    exported = export(Plain(), torch.randn(3, 4), dynamic_shapes=shapes)
+    exported = export(
+        Call(lambda x: x.tanh() + 1), torch.randn(3, 4), dynamic_shapes=shapes
+    )
     setup = save_setup(tmp_path, exported)
     worker, exports = tasks.Worker(setup, 1, load(setup)), []
 
