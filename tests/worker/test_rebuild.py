@@ -11,7 +11,17 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.zoo import ZOO, Loaded, as_exported, eager, loaded, real
+from support.exported import export as export_module
+from support.exported import make_program
+from support.zoo import (
+    ZOO,
+    Loaded,
+    as_exported,
+    eager,
+    load_program,
+    loaded,
+    real,
+)
 from torch.export import ExportedProgram
 
 from shrinkfx.errors import InvalidEdit
@@ -20,18 +30,14 @@ from shrinkfx.program.candidate import Candidate, Outputs
 from shrinkfx.program.edits import Bypass, Drop, Edit, Merge, Replace
 from shrinkfx.program.skeleton import Skeleton
 from shrinkfx.program.view import View
-from shrinkfx.protocol.requests import Setup
 from shrinkfx.strategies.operators import BypassOperators, MergeInputs, ReplaceOperators
 from shrinkfx.worker.eager.intermediates import (
     SEED,
-    EagerValues,
-    RunRecord,
     call,
     run_eager,
 )
 from shrinkfx.worker.graph.describe import count_operators, describe
 from shrinkfx.worker.graph.rebuild import CannotRebuild, RebuiltCandidate, rebuild
-from shrinkfx.worker.loading.load import load
 from shrinkfx.worker.model import Inputs, Program
 from shrinkfx.worker.printing.module import export_source, print_program, run_source
 
@@ -45,10 +51,7 @@ class HalvesInPlace(torch.nn.Module):
 
 
 def test_values_that_share_memory_have_one_storage_number() -> None:
-    x = torch.randn(4, 2)
-    exported = torch.export.export(HalvesInPlace(), (x,))
-    inputs = Inputs((x,), {})
-    skeleton = describe(Program(exported, exported, inputs, inputs), "")
+    skeleton = describe(make_program(HalvesInPlace(), torch.randn(4, 2)), "")
     numbers = {name: skeleton.node(name).storage for name in skeleton.graph}
     shared = {name for name, n in numbers.items() if n == numbers["clone"]}
     assert shared == {"clone", "chunk", "getitem", "getitem_1", "select", "mul_"}
@@ -379,14 +382,9 @@ def test_size_without_a_solvable_symbol_is_checked_last() -> None:
     assert flat.shape == (81,)
 
 
-def test_written_operand_is_returned_for_an_operator_without_a_result(
-    tmp_path: Path,
-) -> None:
-    program, _, _ = loaded("writes")
-    program = program.as_exported()
-    values = EagerValues(tmp_path, program)
-    assert values.record(program) == RunRecord()
-    candidate = keeping(describe(program, ""), "zoo.write.default")
+def test_written_operand_is_returned_for_an_operator_without_a_result() -> None:
+    program, skeleton, values = as_exported("writes")
+    candidate = keeping(skeleton, "zoo.write.default")
     built = rebuild(program, candidate, values)
     (written,) = eager(built.exported, built.failing)
     torch.testing.assert_close(written, 3 * built.failing.args[0])
@@ -414,31 +412,18 @@ class Loop(torch.nn.Module):
         return count, h
 
 
-def loop_of(folder: Path) -> Loaded:
-    return saved(torch.export.export(Loop(), (torch.randn(3, 4),)), folder)
-
-
-def saved(exported: ExportedProgram, folder: Path) -> Loaded:
-    torch.export.save(exported, folder / "model.pt2")
-    program = load(Setup(str(folder), model=str(folder / "model.pt2")))
-    values = EagerValues(folder / "values", program)
-    assert values.record(program) == RunRecord()
-    return program, describe(program, ""), values
-
-
 def test_operators_in_a_loop_body_can_be_bypassed(tmp_path: Path) -> None:
-    program, skeleton, values = loop_of(tmp_path)
+    program, skeleton, values = load_program(
+        export_module(Loop(), torch.randn(3, 4)), tmp_path
+    )
     whole = Candidate.from_skeleton(skeleton)
     names = {
         skeleton.node(n).target.split(".")[1]: n
         for n in whole.subgraph_nodes
         if "." in skeleton.node(n).target
     }
-    edits = [
-        Bypass(names["matmul"], skeleton.node(names["matmul"]).operands[0]),
-        Bypass(names["cos"], skeleton.node(names["cos"]).operands[0]),
-        Bypass(names["sin"], skeleton.node(names["sin"]).operands[0]),
-    ]
+    bypassed = [names[operator] for operator in ("matmul", "cos", "sin")]
+    edits = [Bypass(name, skeleton.node(name).operands[0]) for name in bypassed]
     shorter = apply(whole, edits)
     built = rebuild(program, shorter, values)
     assert built.stale
@@ -471,12 +456,9 @@ class Turned(torch.nn.Module):
 
 
 def test_branch_that_export_rejects_is_refused(tmp_path: Path) -> None:
-    x = torch.randn(4, 4)
-    torch.export.save(torch.export.export(Turned(), (x,)), tmp_path / "model.pt2")
-    program = load(Setup(str(tmp_path), model=str(tmp_path / "model.pt2")))
-    values = EagerValues(tmp_path / "values", program)
-    assert values.record(program) == RunRecord()
-    whole = Candidate.from_skeleton(describe(program, ""))
+    exported = export_module(Turned(), torch.randn(4, 4))
+    program, skeleton, values = load_program(exported, tmp_path)
+    whole = Candidate.from_skeleton(skeleton)
     (cos,) = (
         n
         for n in whole.subgraph_nodes
@@ -503,7 +485,7 @@ def test_broadcasting_views_can_be_bypassed(dynamic: bool, tmp_path: Path) -> No
     batch = {0: torch.export.Dim("batch")} if dynamic else None
     shapes = (batch, batch) if dynamic else None
     exported = torch.export.export(Normed(), inputs, dynamic_shapes=shapes)
-    program, skeleton, values = saved(exported, tmp_path)
+    program, skeleton, values = load_program(exported, tmp_path)
     whole = Candidate.from_skeleton(skeleton)
     edits = [Bypass("expand", "clamp_min"), Bypass("unsqueeze", "mean")]
     assert {e for e in BypassOperators().propose(View(whole))} >= {*edits}
