@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 import resource
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
@@ -127,10 +128,6 @@ def _far(kernel: Any) -> Any:
     return found
 
 
-def wraps() -> Any:
-    return _far(narrow)
-
-
 def does_not_wrap() -> Any:
     found = _far(wide)
     assert not found, found
@@ -142,14 +139,6 @@ def _blocks(checked: int) -> Any:
     found = _launch(by_blocks, (1,), x, y, 5, 10, height=8, checked=checked)
     assert found or CHECKER.unseen or y.tolist() == [10.0] * 5 + [0.0] * 3
     return found
-
-
-def block_pointer() -> Any:
-    return _blocks(1)
-
-
-def block_pointer_unchecked() -> Any:
-    return _blocks(0)
 
 
 SUMS = [12.0] * 5 + [0.0] * 3
@@ -170,14 +159,6 @@ def _described(rows: int) -> Any:
     return found
 
 
-def descriptor() -> Any:
-    return _described(5)
-
-
-def descriptor_too_long() -> Any:
-    return _described(6)
-
-
 def _described_outside(rows: int) -> Any:
     from triton.tools.tensor_descriptor import TensorDescriptor
 
@@ -188,27 +169,11 @@ def _described_outside(rows: int) -> Any:
     return found
 
 
-def descriptor_of_host() -> Any:
-    return _described_outside(5)
-
-
-def descriptor_of_host_too_long() -> Any:
-    return _described_outside(6)
-
-
 def _by_logic(wrong: int) -> Any:
     x, y = torch.arange(1.0, 11.0), allocate((10,), (1,), torch.float32)
     found = _launch(by_logic, (2,), x, y, 10, block=8, wrong=wrong)
     assert found or torch.equal(x, y)
     return found
-
-
-def logic() -> Any:
-    return _by_logic(0)
-
-
-def wrong_logic() -> Any:
-    return _by_logic(1)
 
 
 def chain() -> Any:
@@ -257,3 +222,19 @@ def quiet() -> Any:
     found = _launch(narrow, (2,), x, y, 4000, block=8)
     assert torch.equal(y, x + 1)
     return found
+
+
+CASES: dict[str, Callable[[], Any]] = {
+    "wraps": lambda: _far(narrow),
+    "does_not_wrap": does_not_wrap,
+    "block_pointer": lambda: _blocks(1),
+    "block_pointer_unchecked": lambda: _blocks(0),
+    "descriptor": lambda: _described(5),
+    "descriptor_too_long": lambda: _described(6),
+    "descriptor_of_host": lambda: _described_outside(5),
+    "descriptor_of_host_too_long": lambda: _described_outside(6),
+    "logic": lambda: _by_logic(0),
+    "wrong_logic": lambda: _by_logic(1),
+    **{each.__name__: each for each in (chain, atomics, either, own_reduction)},
+    **{each.__name__: each for each in (global_constant, quiet)},
+}

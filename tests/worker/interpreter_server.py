@@ -52,7 +52,7 @@ def _answer(words: list[str]) -> dict[str, Any]:
             import cuda_kernels
 
             cuda_kernels.start()
-            found = getattr(cuda_kernels, words[1])()
+            found = cuda_kernels.CASES[words[1]]()
             return {"findings": found, "unseen": CHECKER.unseen}
         if words[0] == "healthy":
             return _healthy(*words[1:])

@@ -125,22 +125,57 @@ def test_bad_index_fails_an_assertion_and_overruns_its_input(ask: Ask) -> None:
     assert classified(seen["message"], "run").kind is Kind.ASSERT
 
 
-def test_fake_kernel_mismatch_breaks_the_contract(ask: Ask) -> None:
+LIES = "result of planted_cuda.lies.default"
+
+
+@pytest.mark.parametrize(
+    ("name", "probe", "expected", "kind"),
+    [
+        (
+            *("lying_operator", "contract"),
+            [{"probe": "contract", "fault": "layout", "role": LIES}],
+            Kind.ASSERT,
+        ),
+        # The mismatch causes a later out-of-bounds access.
+        (
+            *("lying_operator", "real"),
+            [
+                {"fault": "load", "role": LIES, "offset": 1024, "elements": 1024},
+                {"fault": "store"},
+            ],
+            Kind.IMA,
+        ),
+        ("assertion", "real", [{"fault": "assert", "message": "too large"}], None),
+        (
+            *("misaligned", "real"),
+            [{"fault": "misaligned", "role": "result of planted_cuda.shifted.default"}],
+            Kind.IMA,
+        ),
+        # It shows in the compile-time benchmark only.
+        ("hinted", "real", [], None),
+        (
+            *("hinted", "hints"),
+            [{"probe": "hints", "fault": "load", "argument": "x", "offset": -1}],
+            Kind.IMA,
+        ),
+    ],
+)
+def test_fault_is_found_by_the_probe(
+    ask: Ask, name: str, probe: str, expected: list[dict[str, Any]], kind: Kind | None
+) -> None:
+    seen = ask(name, probe)
+    for finding, fields in zip(seen["findings"], expected, strict=True):
+        assert {key: finding[key] for key in fields} == fields
+    if kind is not None:
+        stage = "compile" if probe == "hints" else "run"
+        assert classified(seen["message"], stage).kind is kind
+
+
+def test_findings_say_what_was_expected_and_where(ask: Ask) -> None:
     (finding,) = ask("lying_operator", "contract")["findings"]
-    assert (finding["probe"], finding["fault"]) == ("contract", "layout")
-    assert finding["role"] == "result of planted_cuda.lies.default"
     assert finding["message"].startswith("expected size 32==33")
-    signature = classified(ask("lying_operator", "contract")["message"], "run")
-    assert signature.kind is Kind.ASSERT
-
-
-def test_fake_kernel_mismatch_causes_a_later_out_of_bounds_access(ask: Ask) -> None:
-    seen = ask("lying_operator")
-    loaded, stored = seen["findings"]
-    assert (loaded["fault"], stored["fault"]) == ("load", "store")
-    assert loaded["role"] == "result of planted_cuda.lies.default"
-    assert (loaded["offset"], loaded["elements"]) == (1024, 1024)
-    assert classified(seen["message"], "run").kind is Kind.IMA
+    assert ask("assertion")["findings"][0]["lanes"] == 64
+    assert "compile-time benchmark" in ask("hinted", "hints")["message"]
 
 
 def test_wrong_dtype_of_an_operator_causes_an_out_of_bounds_access(ask: Ask) -> None:
@@ -170,30 +205,6 @@ def test_out_of_bounds_access_of_an_unmasked_user_kernel_is_found(
     loaded = seen["findings"][0]
     assert (loaded["argument"], loaded["offset"], loaded["lanes"]) == ("x", 100, 28)
     assert loaded["operators"] == ["user kernel copy_kernel"]
-
-
-def test_failed_assertion_of_a_user_kernel_is_reported(ask: Ask) -> None:
-    (finding,) = ask("assertion")["findings"]
-    assert (finding["fault"], finding["message"]) == ("assert", "too large")
-    assert finding["lanes"] == 64
-
-
-def test_misaligned_result_of_an_operator_is_reported(ask: Ask) -> None:
-    seen = ask("misaligned")
-    (finding,) = seen["findings"]
-    assert finding["fault"] == "misaligned"
-    assert finding["role"] == "result of planted_cuda.shifted.default"
-    assert classified(seen["message"], "run").kind is Kind.IMA
-
-
-def test_out_of_bounds_access_only_in_compile_time_benchmark_is_found(ask: Ask) -> None:
-    assert ask("hinted")["findings"] == []
-    seen = ask("hinted", "hints")
-    (finding,) = seen["findings"]
-    assert (finding["probe"], finding["fault"]) == ("hints", "load")
-    assert (finding["argument"], finding["offset"]) == ("x", -1)
-    assert "compile-time benchmark" in seen["message"]
-    assert classified(seen["message"], "compile").kind is Kind.IMA
 
 
 @pytest.mark.parametrize("probe", ["real", "hints"])
