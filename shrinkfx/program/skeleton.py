@@ -53,10 +53,6 @@ class TensorType:
     shape: tuple[str, ...]
     device: str = "cpu"
 
-    @property
-    def is_dynamic(self) -> bool:
-        return any(not size.isdigit() for size in self.shape)
-
 
 @dataclass(frozen=True)
 class Node:

@@ -7,7 +7,7 @@ import json
 import pytest
 from hypothesis import given
 
-from shrinkfx.program.skeleton import Node, Role, Skeleton, TensorType
+from shrinkfx.program.skeleton import Node, Role, Skeleton
 from shrinkfx.testing import (
     FLOATS,
     HALVES,
@@ -95,10 +95,3 @@ def test_skeleton_round_trips_through_json(program: Skeleton) -> None:
     assert again.to_json() == program.to_json()
     assert again.digest == program.digest
     assert list(again.graph.edges) == list(program.graph.edges)
-
-
-def test_tensor_type_is_dynamic_where_a_size_is_a_symbol() -> None:
-    assert TensorType("float32", ("s0", "3")).is_dynamic
-    assert TensorType("float32", ("2*s0",)).is_dynamic
-    assert not TensorType("float32", ("2", "3")).is_dynamic
-    assert not TensorType("float32", ()).is_dynamic
