@@ -240,7 +240,7 @@ def test_endless_reading_is_ended(tmp_path: Path) -> None:
     good.write_bytes(good_program())
     bomb.write_bytes(damaged.size_bomb(good_program()))
     inputs.write_bytes(damaged.inputs_bomb(save))
-    limit = {"reading_cpu_s": 8.0}
+    limit = {"reading_cpu_s": 4.0}
     jobs: list[dict[str, Any]] = [
         {"model": str(bomb), **limit},
         {"model": str(good), "inputs": str(inputs), **limit},

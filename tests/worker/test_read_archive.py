@@ -24,7 +24,7 @@ from support.damaged import archive, members
 from support.random_programs import make
 from test_damaged_files import good_program
 from torch._export.verifier import SpecViolationError
-from torch.export import Dim, ExportedProgram
+from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
 from shrinkfx.check.preflight import require_inputs, require_program
@@ -182,27 +182,6 @@ def read_both_ways(seeds: range, folder: Path) -> int:
         assert seen(read_program(str(path), str(path))) == seen(by_torch), seed
         done += 1
     return done
-
-
-class Wide(torch.nn.Module):
-    """Adds up as many sizes as there are inputs."""
-
-    def forward(self, x: list[torch.Tensor]) -> torch.Tensor:
-        return torch.cat(x)
-
-
-@NO_WARNINGS
-def test_long_sum_of_sizes_is_read(tmp_path: Path) -> None:
-    given = [torch.ones(n + 2) for n in range(COUNT)]
-    shapes = {"x": [{0: Dim.AUTO} for _ in given]}
-    path = str(tmp_path / "program.pt2")
-    exported = torch.export.export(Wide(), (given,), dynamic_shapes=shapes)
-    torch.export.save(exported, path)
-    read_program(path, path)
-
-
-COUNT = 300
-"""Sizes whose sum takes more than 10,000 characters to write."""
 
 
 @NO_WARNINGS

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import Tensor, nn
+from support.exported import Call
 
 from shrinkfx.check.client.server import Server
 from shrinkfx.protocol.requests import Request, RunScript
@@ -46,11 +46,6 @@ raise ValueError(found)
 """
 
 
-class Sine(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        return torch.sin(x)
-
-
 def test_zygote_has_no_state_of_preloads_or_the_program(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -58,7 +53,9 @@ def test_zygote_has_no_state_of_preloads_or_the_program(
         if name.startswith(("PYTHON", "TORCH", "OMP_", "MKL_")):
             monkeypatch.delenv(name)
     model, preload = tmp_path / "model.pt2", tmp_path / "planting.py"
-    torch.export.save(torch.export.export(Sine(), (torch.ones(3),)), model)
+    torch.export.save(
+        torch.export.export(Call(lambda x: torch.sin(x)), (torch.ones(3),)), model
+    )
     preload.write_text(PRELOAD)
     script = tmp_path / "repro.py"
     script.write_text(SCRIPT)
