@@ -109,10 +109,9 @@ class BusyNotice:
             return
         self._was_noted = True
         self._note(
-            f"the machine is busy: {ending.runnable} runnable processes on "
-            f"{self._cores} cores; a check of {ending.seconds:.0f} s waited "
-            f"{ending.waited_s:.0f} s for a core; this wait does not count for "
-            "--timeout"
+            f"the machine is busy ({ending.runnable} runnable processes on "
+            f"{self._cores} cores): of its {ending.seconds:.0f} s, a check waited "
+            f"{ending.waited_s:.0f} s for a core; --timeout does not include waiting"
         )
 
 

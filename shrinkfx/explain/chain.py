@@ -328,16 +328,12 @@ def _describe_access(
     action = f"{_VERBS[finding.fault]} {finding.argument} at index {finding.offset}"
     size = f"{finding.elements} element{'' if finding.elements == 1 else 's'}"
     is_within = 0 <= finding.offset < finding.elements
-    has = (
-        f", which has {size}"
-        if is_within
-        else f", but {finding.argument} has only {size}"
-    )
+    has = f", which has {size}" if is_within else f", outside of its {size}"
     lanes = f"{finding.lanes} lane{'' if finding.lanes == 1 else 's'}"
-    where = f"{lanes} of program {finding.program}, grid {finding.grid}"
+    where = f"in {lanes} of program {finding.program}, grid {finding.grid}"
     relation = "was generated for" if finding.made_up and argument else "is"
     what = f"{finding.argument} {relation} {argument or finding.role}"
-    return f"{kernel} {action}{has} ({where}). {what}."
+    return f"{kernel} {action}{has}, {where}. {what}."
 
 
 _NEAR_BYTES = 1 << 24

@@ -62,12 +62,12 @@ def format_skipped(one: SkippedPart) -> str:
         all_parts = f"all {counted(one.of, part)}"
         those = f"{which} and all after it" if one.number else all_parts
         gone = f"{those} {FALL_BACK if lowers else 'are skipped'}"
-        gone += f" ({which} alone is not enough)"
+        gone += f", but not when only {which} {'does' if lowers else 'is'}"
     takes = _needed_effect(one, lowers=lowers)
     if one.only_shows:
         return (
-            f"The failure does not show when {gone}: {takes} exposes the failure, but "
-            "is not its cause."
+            f"The failure does not show when {gone}. It is exposed, but not caused, by "
+            f"{takes}."
         )
     return f"The failure disappears when {gone}: the failure needs {takes}."
 
@@ -82,7 +82,7 @@ def _needed_effect(one: SkippedPart, *, lowers: bool) -> str:
         which = "this operator" if one.alone else "some of these operators"
         return f"Inductor's code for {which}"
     which = "this pass makes" if one.alone else "some of these passes make"
-    return f"the change to the graph that {which}"
+    return f"the change that {which} to the graph"
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ def _left_in(one: SkippedPart, most: int) -> str:
     if most >= one.of - 1:
         return f"with {all_parts}"
     remaining = f"{part} 0" if most == 0 else f"{_plural(part)} 0 to {most}"
-    return f"with {remaining}, and later ones {out}"
+    return f"with only {remaining}; the later ones are {out}"
 
 
 def counted(number: int, what: str) -> str:
@@ -236,9 +236,8 @@ def _format_irrelevant(found: Decisions) -> Iterator[str]:
     tried = found.switching
     if tried and tried.tried and not (tried.passes_with or tried.unknown):
         options = counted(tried.tried, "Inductor option")
-        in_vain.append(f"with {options} at conservative values (all at once)")
-    if in_vain:
-        yield f"The failure is the same {_joined(in_vain)}."
+        in_vain.append(f"with {options} at conservative values, all at once")
+    yield from (f"The failure is the same {what}." for what in in_vain)
 
 
 def mark_only_shows(
@@ -274,7 +273,8 @@ def _of_switching(found: OptionSearch, failure: Signature) -> Iterator[str]:
         yield f"The program passes with {names}; some of these may not be needed."
     elif len(what) > 1:
         yield (
-            f"The program passes with {names}: {_joined(what)} each make it fail alone."
+            f"The program passes with {names}: each of {_joined(what)} is enough to "
+            "make it fail."
         )
     elif found.only_shows or _may_be_hidden(failure):
         yield f"The program passes with {names}: the failure shows only with {what[0]}."

@@ -19,10 +19,10 @@ _OTHER_VALUES = (
 )
 
 _EXACT = {
-    "eager": "a float64 run agrees with eager",
-    "compiled": "a float64 run agrees with the compiled result",
-    "both": "a float64 run is near both",
-    "neither": "a float64 run agrees with neither",
+    "eager": "eager in float64 confirms eager's values",
+    "compiled": "eager in float64 confirms the compiled values",
+    "both": "eager in float64 is near both results",
+    "neither": "eager in float64 confirms neither result",
 }
 
 

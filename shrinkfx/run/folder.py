@@ -642,7 +642,8 @@ class Reduction:
         if self.minimal:
             untested = self.summary.get("minimal_by_kind", {})
             for why, kinds in group_untested_kinds(untested).items():
-                yield f"skipped:  {', '.join(kinds)} ({_shorten_text(why)})"
+                names = ", ".join(kinds)
+                yield f"skipped:  reduction of {names} ({_shorten_text(why)})"
         yield f"failure:  {short_kernels(str(self.seen))}"
         wanted = until or self.signature.kind
         if why := explain_other_kind(wanted, self.seen.kind):
@@ -708,8 +709,8 @@ def _render_other_failures(
         get = f"shrinkfx --candidate {each['candidate']} --out {folder}"
         yield (
             f"other failures: {each['kind']} {Stage(each['stage']).place}: "
-            f"{_shorten_text(text)} ({each['operators']} {_noun(each['operators'])}; "
-            f"to get its repro: {get})"
+            f"{_shorten_text(text)}, in a program of {each['operators']} "
+            f"{_noun(each['operators'])}; to write a repro of it: {get}"
         )
     if len(caught) > shown:
         yield f"other failures: {len(caught) - shown} more in summary.json"

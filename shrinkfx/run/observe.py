@@ -778,8 +778,7 @@ _FAST = 0.5
 """Least time of the fast build, as a fraction of the first check's."""
 
 _OTHER_COUNT = (
-    "the file has {} operators; converted to the form in which shrinkfx reduces it, "
-    "the program has {}"
+    "the program has {} operators in the file, and {} in the form that shrinkfx reduces"
 )
 _NO_SEARCH = "the baseline took {:.1f} minutes and left no time for a search"
 

@@ -488,7 +488,7 @@ def describe_program_inputs(run: RebuiltCandidate) -> Anatomy:
     )
 
 
-_REDONE = "the program was exported again, and its size symbols have other names"
+_REDONE = "shrinkfx exported the program again, so its size symbols have new names"
 _NO_GUARDS = "this PyTorch writes none into a program"
 
 
