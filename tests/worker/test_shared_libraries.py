@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -74,9 +74,26 @@ def _server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_second_child_reuses_the_object_of_the_first(server: Path) -> None:
-    first, second = (Compiler(server / name) for name in ("child-1", "child-2"))
-    assert first.build() == second.build() == "object 1"
+@pytest.mark.parametrize(
+    ("text", "stems"),
+    [
+        (TEXT, "aa"),
+        ('#line 1 "{folder}/a.cpp"\n', "aa"),
+        # It is named for its text, and that names a header in the child's folder.
+        ('#include "{folder}/prefix.h"\n', ("cabc", "cdef")),
+    ],
+)
+def test_second_child_reuses_the_object_of_the_first(
+    server: Path, text: str, stems: Sequence[str]
+) -> None:
+    made = []
+    for number, stem in enumerate(stems):
+        folder = server / f"child-{number}"
+        compiler = Compiler(folder, text.format(folder=folder))
+        compiler.source = compiler.source.rename(folder / f"{stem}.kernel.cpp")
+        compiler.target = compiler.target.with_name(f"{stem}.kernel.o")
+        made.append(compiler.build())
+    assert made == ["object 1"] * 2
 
 
 def test_child_can_be_made_to_compile_everything(server: Path) -> None:
@@ -109,25 +126,6 @@ def test_object_of_another_source_or_flags_is_compiled(
 ) -> None:
     assert Compiler(server / "child-1").build() == "object 1"
     assert Compiler(server / "child-2", **other).build() == "object 2"
-
-
-def test_folder_of_the_child_in_a_source_does_not_prevent_reuse(server: Path) -> None:
-    texts = [f'#line 1 "{server / name}/a.cpp"\n' for name in ("child-1", "child-2")]
-    first, second = (
-        Compiler(server / f"child-{n}", text).build() for n, text in enumerate(texts, 1)
-    )
-    assert first == second
-
-
-def test_kernel_object_is_reused_under_another_file_name(server: Path) -> None:
-    """It is named for its text, and that names a header in the child's folder."""
-    made = []
-    for name, stem in (("child-1", "cabc"), ("child-2", "cdef")):
-        compiler = Compiler(server / name, f'#include "{server / name}/prefix.h"\n')
-        compiler.source = compiler.source.rename(server / name / f"{stem}.kernel.cpp")
-        compiler.target = compiler.target.with_name(f"{stem}.kernel.o")
-        made.append(compiler.build())
-    assert made == ["object 1"] * 2
 
 
 def test_only_the_newest_objects_are_kept(server: Path) -> None:
