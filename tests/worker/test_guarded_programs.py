@@ -8,6 +8,7 @@ from pathlib import Path
 import lying_operators
 import pytest
 import torch
+from support.exported import Call
 
 from shrinkfx.check.client.server import GUARDED_WORKER, Server
 from shrinkfx.check.oracle import CheckClient, Limits
@@ -103,14 +104,18 @@ def test_silent_memory_error_fails_in_every_run_with_guard_pages(
     assert report.line > 0
 
 
-class Lookup(torch.nn.Module):
-    def forward(self, values: torch.Tensor) -> torch.Tensor:
-        return values[values[:8].long() - 70]
-
-
 @pytest.mark.parametrize(
     "compiler",
-    [pytest.param((Lookup(), torch.arange(70.0, 134.0), torch.arange(64.0)), id="")],
+    [
+        pytest.param(
+            (
+                Call(lambda values: values[values[:8].long() - 70]),
+                torch.arange(70.0, 134.0),
+                torch.arange(64.0),
+            ),
+            id="",
+        )
+    ],
     indirect=True,
 )
 def test_underrun_fails_with_guard_pages_before_tensors(
