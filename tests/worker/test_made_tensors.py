@@ -1,4 +1,4 @@
-"""A recipe makes the very tensor that it was written from."""
+"""A tensor spec makes the tensor that it was written from."""
 
 from __future__ import annotations
 
