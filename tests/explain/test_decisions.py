@@ -414,7 +414,7 @@ def test_only_passes_are_tried_if_the_graph_was_changed() -> None:
         "aten.tanh.default is computed differently in the graph that Inductor "
         "lowers: its dtype is another; no kernel is at fault.",
         "The failure disappears when post-grad pass 7 (pass_7) is skipped: the "
-        "failure needs the change to the graph that this pass makes.",
+        "failure needs the change that this pass makes to the graph.",
     )
     assert {one.inductor == OF_THE_USER for one in compiler.asked} == {True}
     left_out = [one.leave_out for one in compiler.asked if one.leave_out]
