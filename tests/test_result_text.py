@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from shrinkfx.api import Reduction
 from shrinkfx.failure.signature import Kind, Signature, Stage
-from shrinkfx.run.result import Reduction
 from shrinkfx.testing import PLANTED, chain, whole
 
 GOLDEN = Path(__file__).parent / "golden" / "result.txt"
@@ -62,7 +62,10 @@ def cases() -> Iterator[tuple[str, str]]:
         other_failures=[CAUGHT],
         warnings=["eager also fails on the input program: index 6 is out of range"],
     )
-    files = {"issue": Path("report/ISSUE.md"), "report": Path("report/report.html")}
+    files: dict[str, Any] = {
+        "issue": Path("report/ISSUE.md"),
+        "report": Path("report/report.html"),
+    }
     everything = replace(everything, left_of_model="comments", **files)
     yield "all lines", str(everything)
     yield "all lines, verbose", short(everything, everything=True)

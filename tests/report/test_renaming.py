@@ -109,7 +109,8 @@ def test_input_size_is_described_without_user_names() -> None:
     assert told.chain is not None
     assert told.chain.limit is not None
     assert (
-        str(told.chain.limit.symbols[0]) == "dim 0 of x (s7 = 5); its declared range is 1..8"
+        str(told.chain.limit.symbols[0])
+        == "dim 0 of x (s7 = 5); its declared range is 1..8"
     )
     assert (
         "dim 0 of an input (s7"
