@@ -13,7 +13,7 @@ import sys
 import time
 import venv
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -54,46 +54,39 @@ TELLER = script_capture.Reporter(lambda _: None, lambda _: None)
 
 @dataclass
 class Captured:
-    """What a capture of a script found.
+    """What came of a script."""
 
-    Attributes:
-        place: the folder of the capture, in that of the run.
-        said: the messages.
-        options: those of the run that reduces the program.
-    """
+    folder: Path
+    said: list[str] = field(default_factory=list)
+    asked: Options | None = None
 
-    place: Path
-    said: list[str]
-    options: Options
+    @property
+    def place(self) -> Path:
+        return self.folder / "capture"
 
     def reduced(self) -> list[str]:
         """Read the program that is to be reduced."""
-        words: list[str] = pickle.loads(self.options.model.read_bytes())
+        assert self.asked is not None
+        words: list[str] = pickle.loads(self.asked.model.read_bytes())
         return words
 
     def inputs(self) -> object:
-        inputs = self.options.inputs
-        return pickle.loads(inputs.read_bytes()) if inputs else None
+        assert self.asked is not None
+        assert self.asked.inputs is not None
+        return pickle.loads(self.asked.inputs.read_bytes())
 
     def failed(self) -> tuple[FailedStep, bool] | None:
-        """Return the step that failed, and whether its process died."""
-        failure = self.options.in_script
+        """Say what has failed in the script, and whether its process died of that."""
+        assert self.asked is not None
+        failure = self.asked.in_script
         return (failure.failed, failure.died) if failure else None
-
-    def choose(self, number: int | None) -> Options:
-        """Choose a program of the finished capture."""
-        folder = self.place.parent
-        reporter = script_capture.Reporter(self.said.append, lambda _: None)
-        return script_capture.resolve_earlier_capture(
-            Options(model=folder), folder, number, reporter
-        )
 
 
 @pytest.fixture
 def captured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., Captured]:
-    """Capture a script that ends with these lines."""
+    """Run a script that ends so, and find what is to be reduced."""
     monkeypatch.chdir(tmp_path)
     for name in [name for name in os.environ if name.startswith(("TORCH", "PYTORCH"))]:
         monkeypatch.delenv(name)
@@ -107,13 +100,15 @@ def captured(
         preload: tuple[str, ...] = (),
     ) -> Captured:
         (tmp_path / "serve.py").write_text(HEADER + text, encoding="utf-8")
-        out, said = tmp_path / "out", list[str]()
-        out.mkdir(exist_ok=True)
+        made = Captured(tmp_path / "out")
+        made.folder.mkdir(exist_ok=True)
         words = command or (sys.executable, "serve.py")
         options = Options(model=Path("serve"), timeout_s=timeout_s, preload=preload)
-        reporter = script_capture.Reporter(said.append, lambda _: None)
-        asked = script_capture.capture(options, words, program, out, reporter)
-        return Captured(out / "capture", said, asked)
+        teller = script_capture.Reporter(made.said.append, lambda _: None)
+        made.asked = script_capture.capture(
+            options, words, program, made.folder, teller
+        )
+        return made
 
     return run
 
@@ -215,8 +210,9 @@ def test_failing_program_is_captured_with_its_inputs(
     said: str,
 ) -> None:
     came = captured(text)
+    assert came.asked is not None
     assert came.reduced() == reduced.split()
-    assert came.inputs() == inputs
+    assert (came.inputs() if came.asked.inputs else None) == inputs
     assert came.failed() == failed
     assert said in "\n".join(came.said)
 
@@ -266,6 +262,17 @@ def test_step_that_exceeds_timeout_is_a_hang(
     assert came.failed() == (FailedStep(what.partition(":")[0]), False)
     assert "did not end in " in came.said[0]
     assert ("a longer --timeout" in came.said[0]) is what.startswith("compile")
+
+
+def test_timeout_excludes_time_between_steps(
+    captured: Callable[..., Captured],
+) -> None:
+    came = captured(
+        "import time; m = compiled('call:raise'); time.sleep(2); "
+        "aoti_load_package(m)()",
+        timeout_s=1.0,
+    )
+    assert "call 1 of program 1 (serve.py:11) raised RuntimeError" in came.said[0]
 
 
 INSTALLED = """\
@@ -329,13 +336,27 @@ def test_other_program_of_earlier_capture_can_be_chosen(
     captured: Callable[..., Captured],
 ) -> None:
     came = captured("run('a', 1, name='one')\nrun('call:raise', name='two')")
-    assert came.choose(1).model == came.place / "program-1.pt2"
-    inside = script_capture.resolve_earlier_capture(
-        Options(model=came.place), came.place, 1, TELLER
-    )
-    assert inside.model == came.place / "program-1.pt2"
+    teller = script_capture.Reporter(came.said.append, lambda _: None)
+    for folder in (came.folder, came.place):
+        options = Options(model=folder)
+        asked = script_capture.resolve_earlier_capture(options, folder, 1, teller)
+        assert asked.model == came.place / "program-1.pt2"
     with pytest.raises(UsageError, match=r"captured: program 1, 2\n.*--program N"):
-        came.choose(3)
+        script_capture.resolve_earlier_capture(
+            Options(model=came.folder), came.folder, 3, teller
+        )
+
+
+def test_pending_options_point_to_captured_files(
+    captured: Callable[..., Captured],
+) -> None:
+    came = captured("run('call:raise', 1)")
+    again = script_capture.read_pending_options(came.folder, TELLER)
+    assert again is not None
+    assert again.model == came.place / "program-1.pt2"
+    assert again.inputs
+    assert again.inputs.read_bytes()
+    assert again.out == came.folder
 
 
 def test_moved_capture_can_be_resumed(
@@ -345,13 +366,39 @@ def test_moved_capture_can_be_resumed(
         "@torch.library.custom_op('mine::mix')\ndef mix(x): return x\n"
         "run('mine::mix call:raise', 1)"
     )
-    there = came.place.parent.rename(tmp_path / "elsewhere")
+    there = came.folder.rename(tmp_path / "elsewhere")
     again = script_capture.read_pending_options(there, TELLER)
     assert again is not None
     assert again.out == there
     assert len(again.files) == 3
     assert {file.parent for file in again.files} == {there / "capture"}
     assert all(file.is_file() for file in again.files)
+
+
+def test_preload_files_are_not_overwritten_by_run_of_other_program(
+    captured: Callable[..., Captured],
+) -> None:
+    defined = "@torch.library.custom_op('{0}::mix')\ndef {0}(x): return x\n"
+    came = captured(
+        defined.format("one")
+        + defined.format("two")
+        + "run('one::mix', name='one')\nrun('two::mix call:raise', name='two')"
+    )
+    assert came.asked is not None
+    (first,) = map(Path, came.asked.preload)
+    before = first.read_text()
+    teller = script_capture.Reporter(came.said.append, lambda _: None)
+    other, same = (
+        script_capture.resolve_earlier_capture(
+            Options(model=came.folder), came.folder, number, teller
+        )
+        for number in (1, 2)
+    )
+    assert first.read_text() == before
+    assert same.preload == came.asked.preload
+    assert other.preload == came.asked.preload  # all that the script registers
+    assert "def one(x)" in before
+    assert "def two(x)" in before
 
 
 def test_resume_starts_reduction_of_captured_program(
@@ -365,10 +412,11 @@ def test_resume_starts_reduction_of_captured_program(
         return options
 
     monkeypatch.setattr(reducing, "run", run)
-    api.resume(came.place.parent, max_checks=7)
+    api.resume(came.folder, max_checks=7)
+    assert came.asked is not None
     (options,) = begun
-    assert (options.model, options.max_checks) == (came.options.model, 7)
-    assert options.inputs == came.options.inputs
+    assert (options.model, options.max_checks) == (came.asked.model, 7)
+    assert options.inputs == came.asked.inputs
 
 
 def test_run_uses_settings_of_captured_script(
@@ -381,10 +429,11 @@ def test_run_uses_settings_of_captured_script(
         "torch._inductor.config.custom_pass = lambda graph: None\n"
         "run('call:raise', inductor_configs={'freezing': True, 'given_pass': run})"
     )
-    assert came.options.environment == {"TORCHINDUCTOR_X": "1"}
-    assert came.options.inductor == {"max_autotune": True, "freezing": True}
+    assert came.asked is not None
+    assert came.asked.environment == {"TORCHINDUCTOR_X": "1"}
+    assert came.asked.inductor == {"max_autotune": True, "freezing": True}
     assert not any("is missing: " in said for said in came.said)
-    (own,) = (name for name in came.options.preload if "definitions" in name)
+    (own,) = (name for name in came.asked.preload if "definitions" in name)
     text = Path(own).read_text()
     assert "config.custom_pass = lambda graph: None" in text
     assert text.count("config.custom_pass") == 1
@@ -446,7 +495,8 @@ def test_importable_custom_pass_is_set_by_generated_preload(
     (tmp_path / "passes.py").write_text(PASSES)
     given = f"inductor_configs={{'custom_pass': {value}}}"
     came = captured(f"import passes\nrun('call:raise', {given})")
-    name, written = came.options.preload
+    assert came.asked is not None
+    name, written = came.asked.preload
     assert name == "passes"
     assert Path(written).parent == came.place
     config = "torch._inductor.config"
@@ -510,8 +560,9 @@ def test_custom_pass_that_cannot_be_imported_is_reported_missing(
     assert "Inductor's custom_pass is missing: " in said
     assert why in said
     assert "--preload" in said
-    assert said == f"captured: {came.options.lacking[0]}"
-    assert not any("definitions" in name for name in came.options.preload)
+    assert came.asked is not None
+    assert said == f"captured: {came.asked.lacking[0]}"
+    assert not any("definitions" in name for name in came.asked.preload)
     assert not list(came.place.glob("preload_settings*"))
 
 
@@ -526,8 +577,9 @@ def test_custom_pass_of_script_is_copied_unless_under_main_guard(
         "print('for its own sake')\n"
         "run('call:raise', inductor_configs={'custom_pass': Fuse(2)})"
     )
+    assert came.asked is not None
     said = [said for said in came.said if "is missing: " in said]
-    cut = [Path(name).read_text() for name in came.options.preload]
+    cut = [Path(name).read_text() for name in came.asked.preload]
     assert len(cut) == is_there  # nothing else of the script is needed
     text = "".join(cut)
     ours = (
@@ -561,11 +613,13 @@ def test_custom_pass_set_on_import_needs_no_generated_preload(
     (tmp_path / "sets.py").write_text(f"{text}{setting}")
     (tmp_path / "offers.py").write_text(f"{text}def put():\n    {setting}")
     came = captured("import sets\nrun('call:raise')")
-    assert came.options.preload == ("sets",)
+    assert came.asked is not None
+    assert came.asked.preload == ("sets",)
     assert not any("is missing: " in said for said in came.said)
     assert any("preloading sets: torch._inductor.config" in s for s in came.said)
     came = captured("import offers\noffers.put()\nrun('call:raise')")
-    _, written = came.options.preload
+    assert came.asked is not None
+    _, written = came.asked.preload
     assert "config.custom_pass = Mine()\n" in Path(written).read_text()
 
 
@@ -595,7 +649,8 @@ def test_modules_that_register_used_operators_are_preloaded(
         "import ops, unused\nsys.path.append('elsewhere')\nimport pkg.ops\n"
         "run('one::mix two::mix call:raise')"
     )
-    here, there = came.options.preload
+    assert came.asked is not None
+    here, there = came.asked.preload
     assert here == "ops"
     text = Path(there).read_text()
     assert str(tmp_path / "elsewhere") in text
@@ -611,7 +666,8 @@ def test_module_on_sys_path_of_script_alone_is_preloaded_by_file(
     came = captured(
         "sys.path.insert(0, 'tools')\nimport own_ops\nrun('a::b call:raise')"
     )
-    assert came.options.preload == (str(tools / "own_ops.py"),)
+    assert came.asked is not None
+    assert came.asked.preload == (str(tools / "own_ops.py"),)
 
 
 def test_operators_defined_in_script_are_copied_to_preload(
@@ -624,7 +680,8 @@ def test_operators_defined_in_script_are_copied_to_preload(
         "print('this acts')\n"
         "run('mine::mix call:raise')"
     )
-    (preload,) = came.options.preload
+    assert came.asked is not None
+    (preload,) = came.asked.preload
     assert Path(preload).parent == came.place
     text = Path(preload).read_text()
     assert "def mix(x):" in text
@@ -668,6 +725,13 @@ def test_script_read_from_stdin_is_captured(
     assert "(<stdin>:" in made.said[0]
 
 
+def test_script_passed_with_dash_c_is_captured(
+    captured: Callable[..., Captured],
+) -> None:
+    made = captured("", sys.executable, "-c", f"{NO_FILE}run('call:raise')")
+    assert made.reduced() == ["call:raise"]
+
+
 def test_operators_of_script_without_file_are_reported_with_advice(
     captured: Callable[..., Captured], read_from_stdin: Callable[[str], None]
 ) -> None:
@@ -689,7 +753,8 @@ def test_module_run_with_dash_m_is_captured_with_relative_import(
     text = f"{HEADER}from . import ops\nrun('mine::op call:raise')"
     (tmp_path / "pkg" / "serve.py").write_text(text)
     made = captured("", sys.executable, "-m", "pkg.serve")
-    assert made.options.preload == ("pkg.ops",)
+    assert made.asked is not None
+    assert made.asked.preload == ("pkg.ops",)
 
 
 def test_script_that_changes_working_directory_is_captured(
@@ -698,7 +763,8 @@ def test_script_that_changes_working_directory_is_captured(
     (tmp_path / "far").mkdir()
     (tmp_path / "helper.py").write_text(f"import torch\n{OWN}")
     made = captured("os.chdir('far')\nimport helper\nrun('mine::op call:raise')")
-    assert made.options.preload == ("helper",)
+    assert made.asked is not None
+    assert made.asked.preload == ("helper",)
     assert made.place.is_dir()
 
 
@@ -717,7 +783,8 @@ def test_utf8_script_is_captured_in_ascii_locale(
         "except RuntimeError: raise ValueError(GRÖSSE)\n"
     )
     assert came.inputs() == ("größer → 2",)
-    (preload,) = map(Path, came.options.preload)
+    assert came.asked is not None
+    (preload,) = map(Path, came.asked.preload)
     assert "GRÖSSE = 'größer → 2'" in preload.read_text(encoding="utf-8")
 
 
@@ -844,8 +911,11 @@ def test_capture_works_in_folder_of_session_killed_at_start(
 def test_damaged_capture_is_refused(captured: Callable[..., Captured]) -> None:
     came = captured("run('call:raise')")
     (came.place / "end.json").write_text('{"code": 1}')
+    teller = script_capture.Reporter(came.said.append, lambda _: None)
     with pytest.raises(UsageError, match="damaged, or from another version"):
-        came.choose(None)
+        script_capture.resolve_earlier_capture(
+            Options(model=came.folder), came.folder, None, teller
+        )
 
 
 @pytest.mark.parametrize(
@@ -866,9 +936,13 @@ def test_run_folder_of_captured_program_is_named_after_script(
     captured: Callable[..., Captured], tmp_path: Path
 ) -> None:
     came = captured("run('a'); run('call:raise', name='other')")
-    assert came.options.model.name == "program-2.pt2"
-    assert came.options.called == "serve.py"
-    with create_run_folder(came.choose(1)) as folder:
+    assert came.asked is not None
+    assert came.asked.model.name == "program-2.pt2"
+    assert came.asked.called == "serve.py"
+    other = script_capture.resolve_earlier_capture(
+        Options(model=came.folder), came.folder, 1, TELLER
+    )
+    with create_run_folder(other) as folder:
         assert folder == Path("shrinkfx-out/serve-1")
 
 
@@ -979,6 +1053,22 @@ def test_subprocesses_of_script_end_with_script(
     while marked() and time.monotonic() < deadline:
         time.sleep(0.1)
     assert marked() == []
+
+
+def test_script_may_read_the_terminal(tmp_path: Path) -> None:
+    code = "print('got ' + input()); raise SystemExit(7)"
+    words = [sys.executable, "-m", "shrinkfx", "--capture", "-q", "--"]
+    within = "import os, pty, sys; os._exit(pty.spawn(sys.argv[1:]) >> 8)"
+    done = subprocess.run(
+        [sys.executable, "-c", within, *words, sys.executable, "-c", code],
+        cwd=tmp_path,
+        input=b"abc\n",
+        capture_output=True,
+        timeout=120,
+        check=False,
+    )
+    assert b"got abc" in done.stdout
+    assert done.returncode == 3
 
 
 def test_ctrl_c_ends_script_and_reports_current_step(

@@ -100,6 +100,17 @@ def segfaulting(tmp_path: Path, messages: list[str]) -> Options:
 
 
 @pytest.mark.every_run
+def test_segfault_under_pytest_is_captured(tmp_path: Path, messages: list[str]) -> None:
+    asked = segfaulting(tmp_path, messages)
+    assert asked.model == tmp_path / "out" / "capture" / "program-1.pt2"
+    assert asked.inputs
+    assert asked.preload == ("planted",)
+    assert asked.inductor == {"epilogue_fusion": False}
+    (line,) = [line for line in messages if "the process died in call 1" in line]
+    assert line.startswith("captured: the process died in call 1 of program 1 (test_mo")
+
+
+@pytest.mark.every_run
 def test_hang_is_captured(tmp_path: Path, messages: list[str]) -> None:
     options = Options(model=Path(), out=tmp_path / "out", timeout_s=30.0)
     with api.capture(

@@ -13,6 +13,8 @@ import pytest
 import shrinkfx
 from shrinkfx import api
 from shrinkfx.events import BaselineFound, Event, NoteAdded
+from shrinkfx.failure.signature import Kind
+from shrinkfx.options.options import Options, Sweeping
 
 pytestmark = [pytest.mark.aoti, pytest.mark.every_run]
 
@@ -38,6 +40,36 @@ if not hasattr(lowerings[COSH], "planted"):
     lowerings[COSH] = refuse(lowerings[COSH])
 """
 
+WRONG = """\
+import torch
+from torch._inductor import ir
+from torch._inductor.lowering import lowerings
+from torch._inductor.virtualized import ops
+
+COSH = torch.ops.aten.cosh.default
+
+
+def wrong_in_few_rows(lower):
+    def lower_cosh(x):
+        load = lower(x).make_loader()
+
+        def read(index):
+            rows = ops.index_expr(x.get_size()[0], torch.int64)
+            few = ops.lt(rows, ops.constant(4, torch.int64))
+            value = load(index)
+            off = ops.add(value, ops.constant(1.0, torch.float32))
+            return ops.where(few, off, value)
+
+        kind = {"device": x.get_device(), "dtype": x.get_dtype()}
+        return ir.Pointwise.create(inner_fn=read, ranges=x.get_size(), **kind)
+
+    lower_cosh.planted = True
+    return lower_cosh
+
+
+if not hasattr(lowerings[COSH], "planted"):
+    lowerings[COSH] = wrong_in_few_rows(lowerings[COSH])
+"""
 
 FAILS = """\
 import contextlib
@@ -130,6 +162,24 @@ def test_minifier_dump_is_reduced_by_resume_after_dump_is_deleted(
     text = reduction.repro.read_text()
     assert "comprehensive_padding" in text
     assert str(tmp_path) not in text
+
+
+def test_minifier_dump_is_swept(folder: Path, tmp_path: Path) -> None:
+    wrong = tmp_path / "wrong.py"
+    wrong.write_text(WRONG)
+    asked = Options(
+        folder / "torch_compile_debug",
+        preload=(str(wrong),),
+        sweeping=Sweeping(examples=4, max_elements=1000),
+        out=tmp_path / "out",
+    )
+    swept = api.sweep(asked)
+    (finding,) = swept.findings
+    assert (swept.status, swept.exit_code) == ("found", 6)
+    assert finding.found.signature.kind is Kind.MISMATCH
+    assert [*finding.sizes.values()] == [2]
+    assert [*(finding.nearest or {}).values()] == [4]
+    assert (tmp_path / "out" / "intake" / "program.pt2").is_file()
 
 
 def assert_reduced(reduction: api.Reduction) -> None:

@@ -8,6 +8,7 @@ import sys
 import types
 import zipfile
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -127,6 +128,26 @@ def test_same_object_is_saved_as_same_bytes_and_other_object_is_refused(
     assert run_options[0].model.read_bytes() == before
 
 
+def test_second_run_in_same_folder_is_refused_while_first_is_active(
+    run_options: list[Options], tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    program = torch.export.export(Small().eval(), (X,), BIAS)
+    options = Options(Path(), out=out)
+    with (
+        ThreadPoolExecutor(1) as another,
+        save_object(ObjectInput(program), options) as (mine, _),
+    ):
+        before = mine.model.read_bytes()
+        theirs = another.submit(shrinkfx.minify, program, args=(X,), out=out)
+        with pytest.raises(UsageError, match="another shrinkfx is running"):
+            theirs.result(120)
+        assert mine.model.read_bytes() == before
+        assert [*mine.model.parent.iterdir()] == [mine.model]
+    assert run_options == []
+    assert not out.exists()
+
+
 def test_refused_run_leaves_no_folder(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -146,7 +167,12 @@ def test_refused_run_leaves_no_folder(
 
 
 def test_training_mode_is_reported_and_kept(run_options: list[Options]) -> None:
-    module, (told, listen) = Small(), collect_notes()
+    module, told = Small(), list[str]()
+
+    def listen(event: object) -> None:
+        if isinstance(event, NoteAdded):
+            told.append(event.text)
+
     shrinkfx.minify(module, args=(X,), kwargs=BIAS, listener=listen)
     assert "Small is in training mode" in "\n".join(told)
     assert module.training

@@ -11,7 +11,10 @@ from torch import Tensor, nn
 from torch.export import Dim
 
 F = nn.functional
-ROUNDED = {*("transformer", "cnn", "unet", "lstm"), *("dlrm", "experts", "noisy")}
+ROUNDED = {
+    *("transformer", "cnn", "unet", "lstm", "dlrm", "experts", "noisy"),
+    *("grouped_queries", "convolutions", "bags", "norms", "scattered"),
+}
 """Models whose values a smaller float only rounds: it puts none elsewhere."""
 SIZES = (1, 2, 5, 8, 13)
 """Sizes that a program with a dynamic first dim is run at; exported at 5."""
@@ -185,7 +188,104 @@ MODELS = {
 }
 
 
-F = nn.functional
+class GroupedQueries(nn.Module):
+    """Attention of six heads that share two keys, causal, with a mask, and cross."""
+
+    def __init__(self, width: int = 24) -> None:
+        super().__init__()
+        self.query = nn.Linear(width, width)
+        self.pair = nn.Linear(width, 2 * width // 3)
+        self.out = nn.Linear(width, width)
+
+    def forward(self, x: Tensor, keep: Tensor) -> Tensor:
+        batch, length, width = x.shape
+        q = self.query(x).view(batch, length, 6, -1).transpose(1, 2)
+        k, v = self.pair(x).view(batch, length, 2, 2, -1).permute(2, 0, 3, 1, 4)
+        past = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+        wide, deep = (t.repeat_interleave(3, 1) for t in (k, v))
+        mask = keep[:, None, None, :]
+        seen = F.scaled_dot_product_attention(q, wide, deep, attn_mask=mask)
+        joined = (past + seen).transpose(1, 2).reshape(batch, length, width)
+        result: Tensor = x + self.out(joined)
+        return result
+
+
+class ManyConvolutions(nn.Module):
+    """In one and two dims; transposed, grouped, depthwise, dilated, circular."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one = nn.Conv1d(2, 6, 5, stride=2, padding=2)
+        self.dilated = nn.Conv1d(
+            6, 6, 3, dilation=2, padding=2, padding_mode="circular"
+        )
+        self.up = nn.ConvTranspose1d(6, 4, 4, stride=2, padding=1)
+        self.depthwise = nn.Conv2d(4, 8, 3, padding=1, groups=4)
+        self.point = nn.Conv2d(8, 4, 1, bias=False)
+        self.wide = nn.ConvTranspose2d(4, 2, 3, stride=2, output_padding=1, groups=2)
+
+    def forward(self, sound: Tensor) -> Tensor:
+        x = self.up(F.gelu(self.dilated(F.relu(self.one(sound)))))
+        image = x.unflatten(2, (4, 6))
+        image = self.point(F.hardswish(self.depthwise(image)))
+        result: Tensor = self.wide(image).tanh()
+        return result
+
+
+class Scans(nn.Module):
+    """Sums, products and extremes of all that came before; runs, differences, ways."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        sums = x.cumsum(-1) / (1 + torch.arange(x.shape[1], dtype=x.dtype))
+        products = (x.sigmoid() + 0.5).cumprod(0)
+        most, at = x.cummax(-1)
+        weighed = x.logcumsumexp(-1) + at.to(x.dtype) * 0.1
+        back = x.flip(-1).cumsum(-1).flip(-1)
+        changed = x.diff(dim=-1, prepend=x[:, :1]) + x.roll(2, -1) + x.tril(1)
+        result: Tensor = sums + products + most + weighed + back + changed
+        return result
+
+
+class Norms(nn.Module):
+    """Batch, instance, group, layer and root mean square, of some size each."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.batch = nn.BatchNorm1d(10)
+        self.instance = nn.InstanceNorm1d(10, affine=True)
+        self.group = nn.GroupNorm(5, 10)
+        self.layer = nn.LayerNorm((10, 7))
+        self.root = nn.RMSNorm(7)
+        self.local = nn.LocalResponseNorm(3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.group(self.batch(x)) + self.instance(x)
+        y = self.root(self.layer(y)) + self.local(x) + F.normalize(x, dim=-1)
+        result: Tensor = y + x.std(-1, keepdim=True) + x.norm(dim=1, keepdim=True)
+        return result
+
+
+class Quantised(nn.Module):
+    """Whole numbers of eight bits: weights, scales by row, rounded and clamped."""
+
+    weight: Tensor
+    scale: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer(
+            "weight", torch.randint(-127, 127, (12, 16)).to(torch.int8)
+        )
+        self.register_buffer("scale", torch.rand(12) / 100)
+
+    def forward(self, x: Tensor) -> Tensor:
+        largest = x.abs().amax(-1, keepdim=True).clamp(min=1e-3).float()
+        whole = (x.float() / largest * 127).round().clamp(-128, 127).to(torch.int8)
+        sums = (whole.int()[:, None] * self.weight.int()).sum(-1)
+        bits = (whole.to(torch.uint8) >> 3) ^ (whole.to(torch.uint8) & 5)
+        shown = torch.bitwise_left_shift(bits.int().sum(-1), 2) // 3 % 7
+        real = sums.float() * self.scale * largest / 127
+        return (real + shown[:, None]).to(x.dtype)
 
 
 class Sorted(nn.Module):
@@ -297,6 +397,14 @@ def _several_dims() -> Any:
 
 
 MODELS |= {
+    "grouped_queries": Model(
+        GroupedQueries,
+        lambda n: (torch.randn(n, 7, 24), torch.ones(n, 7).cumsum(1) < 6),
+    ),
+    "convolutions": Model(ManyConvolutions, lambda n: (torch.randn(n, 2, 24),)),
+    "scans": Model(Scans, lambda n: (torch.randn(n, 40),)),
+    "norms": Model(Norms, lambda n: (torch.randn(n, 10, 7),)),
+    "quantised": Model(Quantised, lambda n: (torch.randn(n, 16),)),
     # No two values of a row are equal, whose places a sort may choose.
     "sorted": Model(Sorted, lambda n: (torch.rand(n, 33).argsort(-1) / 16 - 1,)),
     "scattered": Model(
