@@ -87,7 +87,7 @@ static void describe(const char *address, const ucontext_t *context) {
     add_place(&line, (size_t)(address - end), " past the end of a tensor of ",
               sizes[last]);
   else
-    add(&line, " far from any tensor that is in use");
+    add(&line, " far from any tensor, or in one that was freed");
   write_line(&line);
 }
 
