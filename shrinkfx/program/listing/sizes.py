@@ -49,6 +49,7 @@ class SizeGroup:
         run: the run of the sizes, if they belong to dynamic dims.
         dim: the declared dim that they are computed from, or ''.
         writes: for sizes in statements, changes that write the present number.
+        is_outside: the run has a size outside of the range of its dim.
     """
 
     size: int
@@ -56,6 +57,7 @@ class SizeGroup:
     run: Run | None = None
     dim: str = ""
     writes: tuple[Write, ...] = ()
+    is_outside: bool = False
 
     @property
     def least(self) -> int:
@@ -63,8 +65,9 @@ class SizeGroup:
 
         For dynamic dims it is 2: export treats 1 as static, and compiled code may
         assume that a dynamic size is not 1, so the program could fail for that reason.
+        A run with a size outside of its range already breaks such an assumption.
         """
-        return 1 if self.run is None else 2
+        return 1 if self.run is None or self.is_outside else 2
 
     def at(self, listing: PrintedProgram, size: int) -> Iterator[Change]:
         """Yield changes to another size: of dims, the range, and the bound of indices.
@@ -205,8 +208,10 @@ def sizes_in(listing: PrintedProgram, run: Run) -> Iterator[SizeGroup]:
         for place, actual in _open_dims(opened, run):
             if _evaluate_declaration(place.how, name, size) == actual:
                 groups[name, size].append(place)
+    ranges = {dim.name: dim for dim in listing.dims}
+    is_outside = any(n in ranges and not ranges[n].holds(size) for n, size in groups)
     for (name, size), places in groups.items():
-        yield SizeGroup(size, tuple(places), run, name)
+        yield SizeGroup(size, tuple(places), run, name, is_outside=is_outside)
 
 
 def _open_dims(tensors: list[InputOrWeight], run: Run) -> Iterator[tuple[Place, int]]:
