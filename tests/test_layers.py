@@ -221,6 +221,97 @@ def test_nothing_is_unpickled_outside_of_the_worker(path: Path) -> None:
     assert not used & unpicklers
 
 
+UNTYPED = {
+    # Read or written as JSON, in a form that another program or session reads.
+    "cli.task_output": "what --json prints",
+    "events": "lines of JSON for a user interface",
+    "intake.capture.records": "JSON of records, which older captures lack fields of",
+    "intake.dump": "settings by their names, each of a type of its own",
+    "journal.journal": "rows and facts hold JSON",
+    "program.record": "field types of a record by name",
+    "run.folder": "Reduction.summary: what summary.json holds",
+    "system.folders": "writes any JSON file",
+    "report.issue.text": "the values of a template, by the names in it",
+    "report.summary": "what summary.json holds",
+    "report.sweep": "writes sweep.json",
+    "report.template": "fills in templates with such values",
+    "run.explaining": "facts of the journal, and files of JSON",
+    "run.retrieve": "facts of the journal",
+    "run.sweep": "what sweep.json holds",
+    "run.observe": "facts of the journal",
+    "worker.loading.archive": "reads JSON of PyTorch's schema",
+    "worker.loading.devices": "rewrites JSON of a .pt2",
+    # torch's own, or Python's.
+    "api": "keyword arguments of a module",
+    "intake.in_memory": "keyword arguments of a module",
+    "worker.graph.rebuild": "what stands for a node: a node, or a number",
+    "worker.interpreter.backend": "names of generated code, weights, script objects",
+    "worker.interpreter.cuda_source": "names of generated code",
+    "worker.loading.source_archive": "names of printed code, and what torch.save holds",
+    "worker.intake.runnable": "names of a script's code",
+    "worker.intake.watching.entry_points": "keyword arguments of torch's functions",
+    "worker.intake.watching.origins": "names of modules of a script",
+    "worker.intake.watching.programs": "keyword arguments of torch's functions",
+    "worker.listing.stand_ins": "names of printed code",
+    "worker.model": "keyword arguments of a call",
+    "worker.printing.module": "names of printed code, and what torch.save holds",
+    "worker.sizes.read_space": "metadata of nodes",
+}
+"""Modules with mappings of anything, and what these are. Whoever knows the names gives
+them a record instead."""
+
+JSON_EDGE = re.compile(r"\w*(to|from)_json")
+"""Functions that a record is written and read by."""
+
+
+def untyped(text: str) -> list[int]:
+    """Find mappings from names to anything, by their lines."""
+    tree = ast.parse(text)
+    edge = {
+        id(inner)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef) and JSON_EDGE.fullmatch(node.name)
+        for inner in ast.walk(node)
+    }
+    return [
+        node.lineno
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Subscript)
+        and id(node) not in edge
+        and _UNTYPED.fullmatch(ast.unparse(node))
+    ]
+
+
+_UNTYPED = re.compile(r"(Mutable)?(Mapping|[Dd]ict)\[str, (Any|object)\]")
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda p: str(p.relative_to(ROOT)))
+def test_what_is_known_by_names_is_a_record(path: Path) -> None:
+    """Whoever misspells a name shall hear of it from mypy."""
+    if package_of(path) == "protocol":
+        return
+    module, lines = dotted(path).removeprefix("shrinkfx."), untyped(path.read_text())
+    assert not lines or module in UNTYPED, f"{path}: lines {lines}"
+    assert lines or module not in UNTYPED, f"{module} holds none: take it off the list"
+
+
+@pytest.mark.parametrize(
+    "planted",
+    [
+        "def f(x: Mapping[str, Any]) -> None: ...",
+        "def f() -> dict[str, Any]: ...",
+        "x: list[Mapping[str, object]] = []",
+        "class A:\n    def of(self) -> 'int':\n        y: dict[str, object] = {}",
+    ],
+)
+def test_an_untyped_mapping_is_found(planted: str) -> None:
+    assert untyped(planted)
+    assert (
+        not untyped(planted.replace("def f", "def to_json")) or "def f" not in planted
+    )
+    assert not untyped(planted.replace("Any", "int").replace("object", "int"))
+
+
 def test_every_package_is_listed() -> None:
     assert {package_of(p) for p in modules()} == set(ALLOWED)
 
