@@ -196,6 +196,8 @@ class _Runner:
         """Return why a flag is not tried, or ''."""
         if flag.no_interpreter and self._on_interpreter:
             return f"has no meaning on the interpreter: {flag.no_interpreter}"
+        if flag.name.startswith("AOT") and self._ready.backend == Backend.INDUCTOR:
+            return "the flag is for AOTInductor"
         if not self.why_not and flag.for_cuda and not self._ready.for_cuda:
             return f"the flag is for {flag.for_cuda}, and the program runs on the CPU"
         return self.why_not

@@ -378,7 +378,8 @@ class ProgramOptions:
     backend: str = option(
         Backend.AUTO,
         choices=Backend,
-        help="`aoti`: compile and run with AOTInductor; `interpreter`: check the CUDA "
+        help="`aoti`: compile and run with AOTInductor; `inductor`: with "
+        "torch.compile, for programs on the CPU; `interpreter`: check the CUDA "
         "kernels without a GPU; `auto` (the default): `interpreter` for a CUDA program "
         "if there is no GPU, else `aoti`",
     )

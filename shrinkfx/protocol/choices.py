@@ -20,6 +20,8 @@ class Backend(StrEnum):
     """The interpreter for a CUDA program without a CUDA device, else AOTInductor."""
     AOTI = "aoti"
     """AOTInductor, as users call it."""
+    INDUCTOR = "inductor"
+    """Inductor, as ``torch.compile`` calls it; for programs on the CPU."""
     INTERPRETER = "interpreter"
     """Inductor's CUDA kernels in Triton's interpreter, which checks every access."""
 

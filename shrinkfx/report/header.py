@@ -15,7 +15,7 @@ from shrinkfx.failure.signature import (
     describe_changed_difference,
 )
 from shrinkfx.program.display_text import short_kernels
-from shrinkfx.protocol.choices import Guard
+from shrinkfx.protocol.choices import Backend, Guard
 from shrinkfx.report.record import RunRecord, is_about_mismatch, strip_advice
 from shrinkfx.report.template import render
 
@@ -24,6 +24,14 @@ def is_of_interpreter(script: str) -> bool:
     """Return whether a repro's failure was seen only on Triton's interpreter."""
     line = "^# Verified on Triton's interpreter only"
     return re.search(line, script, re.MULTILINE) is not None
+
+
+COMPILERS = {
+    Backend.AOTI: "AOTInductor",
+    Backend.INTERPRETER: "AOTInductor",
+    Backend.INDUCTOR: "torch.compile",
+}
+"""The name of the compiler, for readers of a repro."""
 
 
 def format_header(record: RunRecord, *remarks: str) -> str:
@@ -36,6 +44,7 @@ def format_header(record: RunRecord, *remarks: str) -> str:
     names = signature.operators
     values = {
         **vars(record.conditions),
+        "compiler": COMPILERS[record.conditions.backend],
         "kind": signature.kind,
         "stage": signature.stage,
         "message": _without_folders(signature.text or signature.detail),

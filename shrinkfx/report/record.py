@@ -14,7 +14,7 @@ from shrinkfx.failure.readers.device import name_error_unchecked_on_gpu
 from shrinkfx.failure.readers.memory import MemoryReport
 from shrinkfx.failure.signature import ANY, Signature, Stage
 from shrinkfx.preloads.preload_bundle import PreloadBundle
-from shrinkfx.protocol.choices import Guard, InductorOptions
+from shrinkfx.protocol.choices import Backend, Guard, InductorOptions
 from shrinkfx.protocol.operators import (
     FakeMismatch,
     OperatorFinding,
@@ -367,6 +367,7 @@ class Conditions:
             fail.
         at_passing: the program runs only on the inputs that must pass, and fails on
             them.
+        backend: what compiles the program.
         interpreted_for: the GPU whose kernels failed on Triton's interpreter, or '' if
             the program itself ran.
         inputs: the inputs file that the user's command takes besides the program, or
@@ -386,6 +387,7 @@ class Conditions:
     keeps_state: bool = False
     passes: bool = False
     at_passing: bool = False
+    backend: Backend = Backend.AOTI
     interpreted_for: str = ""
     inputs: str = ""
     gpu: int = -1

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from shrinkfx.failure.readers.script import CANNOT_TELL, RAN_TO_END_PREFIX
-from shrinkfx.failure.signature import MEMORY_FAULT, Stage
+from shrinkfx.failure.signature import MEMORY_FAULT, Kind, Stage
 from shrinkfx.preloads.preload_bundle import Definitions
+from shrinkfx.protocol.choices import Backend
 from shrinkfx.protocol.requests import HASH_SEED
 from shrinkfx.protocol.source import Expression, Input, Source, Weight
 from shrinkfx.report.header import format_header
@@ -162,13 +163,15 @@ def write_embedded(
         "model._forward_pre_hooks.clear()  # skip the module's own input checks",
         *(f"{run} = {inputs}" for run, inputs in runs.items()),
     ]
+    if is_jit(record) and record.programs.after.dynamic_dims:
+        load.append(_MARK_AS_EXPORTED.strip().format(runs=", ".join(runs)))
     parts = [
         format_header(record, *remarks, f"{why}: this script embeds the program."),
         _imports(record, definitions, "base64", "io"),
         unpacking,
         *_registrations(definitions),
         "\n".join(load),
-        format_run(record, "program = exported", "failing"),
+        format_run(record, "program = exported", "failing", "model.forward"),
     ]
     return _join(parts)
 
@@ -312,6 +315,10 @@ def _inputs(printed: Source, values: Values, record: RunRecord) -> str:
             for place, item in enumerate(inputs)
         ]
         lines.append(_tuple(run, texts))
+    if is_jit(record):
+        passes, called = record.conditions.passes, _called_with(printed, record)
+        names = _RUNS if passes else (called,)
+        return "\n".join([*lines, *_mark_dynamic(printed.dynamic_shapes, names)])
     return "\n".join([*lines, *printed.dims])
 
 
@@ -346,21 +353,63 @@ def _run(printed: Source, record: RunRecord) -> str:
     dynamic = "" if shapes == "None" else f", dynamic_shapes={shapes}"
     example = _example(printed, record)
     export = f"program = torch.export.export(model, {example}{dynamic})"
-    called_with = "failing" if _has(printed, "failing") else example
+    called_with = _called_with(printed, record)
     return "model = Repro().eval()\n" + format_run(record, export, called_with)
 
 
-def format_run(record: RunRecord, export: str, called_with: str) -> str:
+def _called_with(printed: Source, record: RunRecord) -> str:
+    """Return the variable of the inputs of the run that fails."""
+    return "failing" if _has(printed, "failing") else _example(printed, record)
+
+
+def is_jit(record: RunRecord) -> bool:
+    """Return whether a repro compiles its model with ``torch.compile``."""
+    is_check = record.signature.kind is Kind.CHECK
+    return record.conditions.backend is Backend.INDUCTOR and not is_check
+
+
+def _mark_dynamic(shapes: str, names: Sequence[str]) -> list[str]:
+    """Return lines that mark the dynamic dims of each tuple of inputs.
+
+    >>> _mark_dynamic("({0: dim, 2: 2*dim}, None)", ["args"])
+    ['torch._dynamo.maybe_mark_dynamic(args[0], [0, 2])']
+    """
+    declared = ast.parse(shapes, mode="eval").body
+    inputs = declared.elts if isinstance(declared, ast.Tuple) else []
+    return [
+        f"torch._dynamo.maybe_mark_dynamic({name}[{place}], [{dims}])"
+        for name in names
+        for place, each in enumerate(inputs)
+        if isinstance(each, ast.Dict)
+        and (dims := ", ".join(ast.unparse(key) for key in each.keys if key))
+    ]
+
+
+_MARK_AS_EXPORTED = """
+for values in ({runs},):  # the dims that the program declares dynamic
+    nodes = exported.graph.find_nodes(op="placeholder")[-len(values) :]
+    for value, node in zip(values, nodes, strict=True):
+        for dim, size in enumerate(getattr(node.meta["val"], "shape", ())):
+            if not isinstance(size, int):
+                torch._dynamo.maybe_mark_dynamic(value, dim)
+"""
+
+
+def format_run(
+    record: RunRecord, export: str, called_with: str, called: str = "model"
+) -> str:
     """Return the statements after the model: export, compile, run, compare.
 
     Args:
         export: the statement that assigns ``program``.
         called_with: the name of the tuple of inputs; the tuple ``passing`` exists in
             addition if the repro has a run that must pass.
+        called: the function that ``torch.compile`` compiles.
     """
     conditions, signature = record.conditions, record.signature
     name = "inputs" if conditions.passes else called_with
     keeps_state, options = conditions.keeps_state, dict(conditions.inductor)
+    name_of_options = ", options" if is_jit(record) else ", inductor_configs"
     at_memory = signature.detail == MEMORY_FAULT and signature.stage is Stage.RUN
     values = {
         **vars(conditions),
@@ -368,7 +417,7 @@ def format_run(record: RunRecord, export: str, called_with: str) -> str:
         "stage": signature.stage,
         "export": export,
         "inputs": f"copy.deepcopy({name})" if keeps_state else name,
-        "options": f", inductor_configs={options!r}" if options else "",
+        "options": f"{name_of_options}={options!r}" if options else "",
         "device": f", device_index={conditions.gpu}" if conditions.gpu > 0 else "",
         "eager_is_late": keeps_state
         or bool(conditions.interpreted_for)
@@ -377,6 +426,8 @@ def format_run(record: RunRecord, export: str, called_with: str) -> str:
         "calls": record.failure.calls,
         "repeats": record.memory.loop,
         "is_memory_fault": at_memory,
+        "is_jit": is_jit(record),
+        "called": called,
         "guarded": record.guarded,
         "needs_asan": record.needs_asan,
         "need_not_show": record.need_not_show,

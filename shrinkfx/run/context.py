@@ -166,13 +166,18 @@ class RunContext:
 
     @property
     def on_cpu(self) -> bool:
-        """Whether AOTInductor's own code runs on the CPU."""
-        return self.ready.backend == Backend.AOTI and not self.ready.for_cuda
+        """Whether compiled code runs on the CPU."""
+        return not self.interprets and not self.ready.for_cuda
 
     @property
     def on_gpu(self) -> bool:
         """Whether the worker runs programs on a GPU."""
-        return self.ready.backend == Backend.AOTI and self.ready.for_cuda
+        return not self.interprets and self.ready.for_cuda
+
+    @property
+    def makes_packages(self) -> bool:
+        """Whether a program is compiled into a package, which later checks run."""
+        return self.ready.backend == Backend.AOTI
 
     @functools.cached_property
     def sandbox(self) -> Sandbox | None:

@@ -1018,7 +1018,8 @@ def _suspects(
 def can_build_fast(context: RunContext) -> bool:
     """Return whether the options and the device allow the fast build, for CPUs only."""
     options = context.options
-    return context.on_cpu and options.build == Build.FAST and options.check is None
+    fast = options.build == Build.FAST and options.check is None
+    return fast and context.on_cpu and context.makes_packages
 
 
 def place_of_weights(build: Build, program: Skeleton) -> Weights:

@@ -160,6 +160,7 @@ def make_record(result: Result, printed: Printed | None = None) -> RunRecord:
             runs=1 if result.memory.loop > 1 else runs_to_be_sure(result.rate),
             strict=options.strict,
             at_passing=result.at_passing,
+            backend=Backend(ready.backend),
             interpreted_for=options.arch if context.interprets else "",
             short_results=program.short_results,
         ),
@@ -308,6 +309,8 @@ _CHECKS = 4
 
 _SHORT = "not run: not enough time was left"
 
+_NO_SANITIZER = "not run: shrinkfx builds programs for it with --backend aoti only"
+
 
 def analyze_memory_error(result: Result, known: str = "") -> Memory:
     """Find out whether a result fails without guard pages, and in which kernel.
@@ -321,6 +324,8 @@ def analyze_memory_error(result: Result, known: str = "") -> Memory:
     memory = replace(_without_guard_pages(result, known), on_gpu=on_gpu)
     if not (memory.without_guards or (on_gpu and _is_of_the_run(result))):
         return memory
+    if not context.makes_packages:
+        return replace(memory, no_report=_NO_SANITIZER)
     if not context.budget.has(_CHECKS * context.budget.pace_s):
         return replace(memory, no_report=_SHORT)
     context.note(f"running the reduced program under {memory.sanitizer}")

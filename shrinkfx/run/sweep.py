@@ -174,7 +174,7 @@ def settings_of(context: RunContext) -> SweepSettings:
 class ExampleRunner:
     """Runs the program at sizes, with a package that is compiled once.
 
-    The interpreter has no package: it generates code again for each example.
+    Only AOTInductor makes packages: other backends compile again for each example.
     """
 
     def __init__(
@@ -183,27 +183,27 @@ class ExampleRunner:
         self.context, self.space, self.settings = context, space, settings
         self.compiles = 0
         self._package = str(context.worker.directory / "sweep.pt2")
-        self._interprets = context.interprets
+        self._has_package = context.makes_packages
         limits = context.limits(_TIMEOUT_S)
         guarded = settings.guard_pages and not context.ready.no_guard_pages
         options = CheckOptions(
-            package=None if self._interprets else self._package,
+            package=self._package if self._has_package else None,
             probe=Probe(context.options.probe) if context.options.probe else None,
             guard_pages=Guard.AFTER if guarded else Guard.OFF,
         )
         options = context.options.compared(options)
         meter = context.meters["search"]
         self._client = CheckClient(context.worker, limits, options, meter)
-        if context.options.probe and not self._interprets:
+        if context.options.probe and not context.interprets:
             raise UsageError(
                 "--probe only works for CUDA without a GPU: add --device cuda"
             )
-        if self._interprets:
-            context.note("on the interpreter, code is generated again for each example")
+        if not self._has_package:
+            where = "on the interpreter" if context.interprets else "with torch.compile"
+            context.note(f"{where}, code is generated again for each example")
             if settings.ranges == "beyond":
-                raise UsageError(
-                    "--beyond-ranges: the interpreter does not check ranges"
-                )
+                where = "the interpreter" if context.interprets else "torch.compile"
+                raise UsageError(f"--beyond-ranges: {where} does not check ranges")
 
     def inside(self, sizes: Sizes) -> Example:
         return self._run(sizes, outside=False)
@@ -259,7 +259,7 @@ class ExampleRunner:
             raise NotReproducible(self.settings.until, 1, [reason], longer)
 
     def _is_compiled(self) -> bool:
-        return self._interprets or Path(self._package).exists()
+        return not self._has_package or Path(self._package).exists()
 
     def save(self, sizes: Sizes, path: Path, passing: Sizes | None = None) -> Path:
         """Write inputs of these sizes to a file for ``--inputs``.

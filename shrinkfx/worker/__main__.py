@@ -94,8 +94,8 @@ def _prepend_current_folder() -> None:
 def _serve(line: Line, worker: AnyWorker, directory: Path) -> None:
     from shrinkfx.worker.aoti.first_lowering import FirstLowering
 
-    is_aoti = worker.setup.backend == Backend.AOTI
-    lowers_first = is_aoti and worker.setup.first_lowering
+    compiles = worker.setup.backend != Backend.INTERPRETER
+    lowers_first = compiles and worker.setup.first_lowering
     first = FirstLowering(worker.program if lowers_first else None, directory)
 
     def work(request: Request) -> Work:

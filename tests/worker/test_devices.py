@@ -102,6 +102,7 @@ def test_interpreter_loads_cuda_program_onto_the_cpu(
         (Backend.AUTO, "cuda", Backend.INTERPRETER),
         (Backend.INTERPRETER, None, Backend.INTERPRETER),
         (Backend.AOTI, None, Backend.AOTI),
+        (Backend.INDUCTOR, None, Backend.INDUCTOR),
     ],
 )
 def test_backend_follows_device_and_machine(
@@ -231,6 +232,7 @@ def test_missing_gpu_is_refused(
         (1, Backend.AUTO, "cuda:1", "CUDA_VISIBLE_DEVICES='5'"),
         (1, Backend.INTERPRETER, "cuda:1", "uses no GPU"),
         (0, Backend.INTERPRETER, "cpu", "CUDA kernels"),
+        (0, Backend.INDUCTOR, None, "compiles programs for the CPU"),
     ],
 )
 def test_device_that_does_not_fit_the_backend_is_refused(
@@ -240,7 +242,7 @@ def test_device_that_does_not_fit_the_backend_is_refused(
     monkeypatch: pytest.MonkeyPatch,
     count: int,
     backend: Backend,
-    device: str,
+    device: str | None,
     said: str,
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5")

@@ -36,6 +36,13 @@ STAGE_OF_CALL = {
 }
 """Text of a line in a repro -> the stage of this line."""
 
+_COMPILES_AT_CALL = re.compile(
+    r'File "[^"]*/torch/(?:_dynamo/convert_frame|_inductor/compile_fx)\.py", line'
+    r"|^torch\._(?:dynamo|inductor)\.exc\.",
+    re.MULTILINE,
+)
+"""A frame or an exception of Dynamo, which compiles a program at its first call."""
+
 CANNOT_TELL = 125
 """Exit status of a repro that ended where its failure may not show.
 
@@ -145,7 +152,8 @@ def _stage(log: str, script: str, name: str) -> Stage:
     line = script.splitlines()[int(frames[-1]) - 1]
     for call, stage in STAGE_OF_CALL.items():
         if call in line:
-            return stage
+            compiles = stage is Stage.RUN and _COMPILES_AT_CALL.search(log)
+            return Stage.COMPILE if compiles else stage
     return Stage.START
 
 

@@ -24,6 +24,7 @@ from shrinkfx.findings.record import EAGER_FAILS, Explanation
 from shrinkfx.preloads.preload_bundle import CustomCompilerCode
 from shrinkfx.program.display_text import cut_middle, cut_text
 from shrinkfx.program.listing.printed_program import group_untested_kinds
+from shrinkfx.protocol.choices import Backend
 from shrinkfx.protocol.operators import VALUE_DEPENDENCIES, differing_properties
 from shrinkfx.protocol.record import Message
 from shrinkfx.report.anonymous import (
@@ -34,6 +35,7 @@ from shrinkfx.report.anonymous import (
     strip_origins,
     strip_paths,
 )
+from shrinkfx.report.header import COMPILERS
 from shrinkfx.report.in_compiler import (
     ENDS,
     capitalize_sentence,
@@ -122,6 +124,7 @@ class IssueFacts(Message):
             tested.
         anonymous: the user's names are omitted.
         renamed: new names of inputs and weights, by old name.
+        backend: what compiles the program.
     """
 
     OLD_NAMES: ClassVar[Mapping[str, str]] = {
@@ -166,6 +169,7 @@ class IssueFacts(Message):
     above: int | None = None
     not_tested: tuple[str, ...] = ()
     tested: Mapping[str, bool] = field(default_factory=dict)
+    backend: Backend = Backend.AOTI
 
     @property
     def is_verified(self) -> bool:
@@ -227,6 +231,7 @@ def facts_of(record: RunRecord, *, anonymous: bool = False) -> IssueFacts:
             k for kinds in group_untested_kinds(search.kinds).values() for k in kinds
         ),
         inside=find_own_function(failure.seen, verified.log),
+        backend=conditions.backend,
     )
 
 
@@ -288,6 +293,7 @@ def _values_of_failure(
     kernel = _USER_KERNEL.search(first)
     operators = list_named_operators(facts, explanation)
     return {
+        "compiler": COMPILERS[facts.backend],
         "is_verified": facts.is_verified,
         "may_be_custom_code": facts.may_be_custom_code,
         "operators": operators,
@@ -483,6 +489,8 @@ def title_of(facts: IssueFacts, explanation: Explanation, traits: Traits) -> str
     invalid = explanation.inputs.partition(". ")[0].rstrip(".")
     values = {
         **vars(facts),
+        "compiler": COMPILERS[facts.backend],
+        "label": "Inductor" if facts.backend is Backend.INDUCTOR else "AOTInductor",
         "symptom": symptom,
         "preposition": preposition,
         "detail": detail,

@@ -78,7 +78,7 @@ def build(exported: ExportedProgram, folder: Path, options: InductorOptions) -> 
     With its own cache, a check does not depend on earlier ones, and the disk space is
     freed with the folder, including the files of compilers that were killed.
     """
-    os.environ[_CACHE] = str(folder / "inductor")
+    os.environ[CACHE] = str(folder / "inductor")
     os.environ["TMPDIR"] = tempfile.tempdir = str(folder)
     path = inductor_api.aoti_compile_and_package(
         exported,
@@ -218,7 +218,7 @@ def temporary_folder_variables(folder: Path) -> dict[str, str]:
     return {"TMPDIR": str(folder)}
 
 
-_CACHE = "TORCHINDUCTOR_CACHE_DIR"
+CACHE = "TORCHINDUCTOR_CACHE_DIR"
 
 
 def own_cache_variables(folder: Path) -> dict[str, str]:
@@ -235,7 +235,7 @@ def own_cache_variables(folder: Path) -> dict[str, str]:
         Environment variables.
     """
     default = Path(inductor_api.default_cache_dir())
-    shared = Path(os.environ.get(_CACHE) or default)
+    shared = Path(os.environ.get(CACHE) or default)
     for place in (default / _HEADERS, shared / _LOCKS):
         place.mkdir(parents=True, exist_ok=True)
     cache = folder / default.name
@@ -243,7 +243,7 @@ def own_cache_variables(folder: Path) -> dict[str, str]:
     linked = [*shared.glob("??"), *shared.glob(_TRITONS)]
     for place in (default / _HEADERS, shared / _LOCKS, *linked):
         (cache / place.name).symlink_to(place.resolve())
-    return {"TMPDIR": str(folder), _CACHE: str(cache)}
+    return {"TMPDIR": str(folder), CACHE: str(cache)}
 
 
 _HEADERS, _LOCKS, _TRITONS = "precompiled_headers", "locks", "triton"

@@ -37,6 +37,7 @@ from shrinkfx.protocol.operators import Misbehavior
 from shrinkfx.protocol.requests import CheckOptions, Request, Setup
 from shrinkfx.worker.aoti import backend as aoti
 from shrinkfx.worker.aoti.fast_build import StepPassed
+from shrinkfx.worker.aoti.torch_compile import CompiledProgram
 from shrinkfx.worker.checking import evidence
 from shrinkfx.worker.checking.reference import (
     Closeness,
@@ -114,6 +115,8 @@ class Check:
         needs_api = reads_kernels or options.leave or options.leave_out
         if needs_api and (reason := codegen_api.FEATURE.missing):
             return Unresolved(reason)
+        if reads_kernels and setup.backend == Backend.INDUCTOR:
+            return Unresolved("kernels of torch.compile are not recorded")
         if reads_kernels or options.evidence:
             inductor = {**setup.inductor, **evidence.PROVENANCE}
             setup = replace(setup, inductor=inductor)
@@ -171,6 +174,8 @@ class Check:
                     return Stopped(why)
         if self.setup.backend == Backend.INTERPRETER:
             return _check_on_interpreter(self)
+        if self.setup.backend == Backend.INDUCTOR:
+            return _check_with_torch_compile(self)
         return check_with_aoti(self)
 
     def references(self) -> tuple[PassingRun, Reference]:
@@ -325,6 +330,37 @@ def _run_probe(
         compiled = interpreter.load_code(code, probe)
     recorded = recording.keep_results(compiled) if recording else compiled
     return reference.judge(recorded, check.note)
+
+
+# Inductor, as torch.compile calls it.
+
+
+def _check_with_torch_compile(check: Check) -> Answer:
+    """Check a program with ``torch.compile``: compile it, run it and compare."""
+    run, options, note = check.run, check.options, check.note
+    before, reference = check.references()
+    note(Stage.EAGER)
+    reference.run_eager()
+    before.run_eager()
+    inductor = _inductor_options(check.setup, options)
+    program = run.exported, check.folder, inductor, options.package, note
+    compiled = CompiledProgram(*program, run.passing or run.failing)
+    if failure := before.find_failure(compiled, note):
+        return failure
+    if run.passing and mutates(run.exported):
+        # With the initial values of its buffers.
+        compiled = CompiledProgram(*program, run.failing)
+    runs = 1 if mutates(run.exported) else options.runs
+    attempts = (
+        partial(_run_until_it_fails, reference, filled, runs, note)
+        for filled in add_tails(compiled, run, options)
+    )
+    answer = require_same_failure(attempts, options.sought)
+    # A corrupt heap may only show when the program's memory is freed.
+    del compiled
+    gc.collect()
+    note(Stage.DONE)
+    return answer
 
 
 # AOTInductor.

@@ -112,6 +112,9 @@ def choose_backend(setup: Setup) -> Backend:
             advice = "leave --device out, or say cuda"
             raise LoadError(model, reason, advice)
         return Backend.AOTI if backend is Backend.AUTO else backend
+    if backend is Backend.INDUCTOR:
+        reason = "is for CUDA, and --backend inductor compiles programs for the CPU"
+        raise LoadError(model, reason, "--device cpu moves it, or omit --backend")
     index = wanted_gpu(setup)
     if backend is Backend.INTERPRETER:
         _refuse_gpus(setup, model, "the interpreter uses no GPU", "leave one out")

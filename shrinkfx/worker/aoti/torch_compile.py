@@ -1,0 +1,114 @@
+"""Compile programs with Inductor as ``torch.compile`` does."""
+
+from __future__ import annotations
+
+import copy
+import os
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+
+from shrinkfx.failure.signature import Stage
+from shrinkfx.protocol.choices import InductorOptions
+from shrinkfx.worker.aoti.backend import CACHE
+from shrinkfx.worker.eager.intermediates import copy_value
+from shrinkfx.worker.forkserver.supervise import Note
+from shrinkfx.worker.graph.describe import mutates
+from shrinkfx.worker.model import Inputs, user_placeholders
+from shrinkfx.worker.private_api import inductor_api
+from shrinkfx.worker.private_api.graph_api import pytree
+
+NO_CACHES = {"fx_graph_cache": False}
+"""Options without which Inductor may take the code of an earlier compilation."""
+
+
+class _CompiledOnly(BaseException):
+    """The program is compiled, and it is not to run yet."""
+
+
+class CompiledProgram:
+    """A program that ``torch.compile`` has compiled.
+
+    Dynamo compiles a program at its first call. So that call stops before the compiled
+    code runs, and the stages of a check are those of the other backends. Dynamo may
+    compile again at a call with other sizes; the stage is then ``COMPILE`` meanwhile.
+
+    Args:
+        folder: the child's own folder.
+        kept: a path whose checks share the compiled kernels, or None. A kernel is found
+            by the digest of its text, and the program is lowered again each time.
+        inputs: the inputs of the first call; the sizes that the program declares
+            dynamic are dynamic, and all others are not.
+    """
+
+    def __init__(
+        self,
+        exported: ExportedProgram,
+        folder: Path,
+        options: InductorOptions,
+        kept: str | None,
+        note: Note,
+        inputs: Inputs,
+    ) -> None:
+        os.environ[CACHE] = f"{kept}.cache" if kept else str(folder / "inductor")
+        os.environ["TMPDIR"] = tempfile.tempdir = str(folder)
+        self._note, self._options = note, {**NO_CACHES, **options}
+        self._dynamic_dims = find_dynamic_dims(exported, inputs)
+        self._only_compiles = True
+        module = exported.module(check_guards=False)
+        module._forward_pre_hooks.clear()  # they compare inputs with the ranges
+        if mutates(exported):
+            module = copy.deepcopy(module)  # the program keeps its weights and buffers
+        # Dynamo would trace how a GraphModule reports an error, and hide the error.
+        self._compiled = torch.compile(
+            module.forward, backend=self._compile, fullgraph=True
+        )
+        note(Stage.COMPILE)
+        try:
+            args, kwargs = pytree.tree_map(copy_value, (inputs.args, inputs.kwargs))
+            with torch.no_grad():
+                self(*args, **kwargs)
+        except _CompiledOnly:
+            self._only_compiles = False
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        values = pytree.tree_leaves((args, kwargs))
+        for place, dims in self._dynamic_dims.items():
+            # mark_dynamic would refuse a size that an operator fixes.
+            torch._dynamo.maybe_mark_dynamic(values[place], dims)
+        return self._compiled(*args, **kwargs)
+
+    def _compile(
+        self, graph: torch.fx.GraphModule, inputs: list[Any]
+    ) -> Callable[..., Any]:
+        """Compile a graph with Inductor, as a backend of Dynamo."""
+        self._note(Stage.COMPILE)
+        compile_fx = inductor_api.compile_fx.compile_fx
+        compiled = compile_fx(graph, inputs, config_patches=self._options)
+        if not self._only_compiles:
+            self._note(Stage.RUN)
+
+        def run(*values: Any) -> Any:
+            if self._only_compiles:
+                raise _CompiledOnly
+            return compiled(*values)
+
+        return run
+
+
+def find_dynamic_dims(
+    exported: ExportedProgram, inputs: Inputs
+) -> Mapping[int, list[int]]:
+    """Return the dynamic dims of each flattened input that has some."""
+    found: dict[int, list[int]] = {}
+    for place, node in enumerate(user_placeholders(exported, inputs)):
+        value = node.meta.get("val")
+        if isinstance(value, torch.Tensor):
+            sizes = enumerate(value.shape)
+            dims = [dim for dim, size in sizes if isinstance(size, torch.SymInt)]
+            found |= {place: dims} if dims else {}
+    return found

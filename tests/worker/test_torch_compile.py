@@ -1,0 +1,121 @@
+"""Programs compiled as ``torch.compile`` compiles them, with a fake of Inductor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.export import ExportedProgram
+
+from shrinkfx.worker.aoti.torch_compile import CompiledProgram, find_dynamic_dims
+from shrinkfx.worker.eager.intermediates import call
+from shrinkfx.worker.model import Inputs
+from shrinkfx.worker.private_api import inductor_api
+
+
+class Counter(torch.nn.Module):
+    """Counts its calls in a buffer."""
+
+    calls: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        self.calls.add_(1)
+        return torch.cat([x, y]) * self.calls
+
+
+X, Y = torch.ones(5, 3), torch.ones(4, 3)
+INPUTS = Inputs((X, Y), {})
+
+
+@pytest.fixture(scope="module")
+def exported() -> ExportedProgram:
+    rows = torch.export.Dim("rows", min=2)
+    return torch.export.export(Counter(), (X, Y), dynamic_shapes=({0: rows}, None))
+
+
+@pytest.fixture
+def graphs(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[list[Any]]]:
+    """Replace Inductor by eager; collect the declared inputs of each graph."""
+    given: list[list[Any]] = []
+
+    def compile_fx(graph: torch.fx.GraphModule, _: list[Any], **__: Any) -> Any:
+        nodes = graph.graph.find_nodes(op="placeholder")
+        given.append([node.meta["example_value"] for node in nodes])
+        return graph.forward
+
+    torch._dynamo.reset()
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "restored")
+    monkeypatch.setenv("TMPDIR", "restored")
+    monkeypatch.setattr("tempfile.tempdir", None)
+    monkeypatch.setattr(inductor_api.compile_fx, "compile_fx", compile_fx)
+    yield given
+    torch._dynamo.reset()
+
+
+def compiled(
+    exported: ExportedProgram, folder: Path, notes: list[str], inputs: Inputs = INPUTS
+) -> CompiledProgram:
+    return CompiledProgram(exported, folder, {}, None, notes.append, inputs)
+
+
+def test_program_is_compiled_before_it_runs(
+    exported: ExportedProgram, tmp_path: Path, graphs: list[list[Any]]
+) -> None:
+    notes: list[str] = []
+    function = compiled(exported, tmp_path, notes)
+    assert set(notes) == {"compile"}
+    (result,) = call(function, INPUTS)
+    assert set(notes) == {"compile"}  # the first call compiles nothing
+    assert result.tolist() == torch.ones(9, 3).tolist()
+
+
+def test_sizes_are_dynamic_as_in_the_exported_program(
+    exported: ExportedProgram, tmp_path: Path, graphs: list[list[Any]]
+) -> None:
+    assert find_dynamic_dims(exported, INPUTS) == {0: [0]}
+    function = compiled(exported, tmp_path, [])
+    (result,) = call(function, Inputs((torch.ones(7, 3), Y), {}))
+    assert result.shape == (11, 3)
+    (inputs,) = graphs
+    tensors = [value for value in inputs if isinstance(value, torch.Tensor)]
+    dynamic = [[isinstance(n, torch.SymInt) for n in t.shape] for t in tensors]
+    assert [True, False] in dynamic
+    assert [False, False] in dynamic
+
+
+def test_size_that_is_not_dynamic_is_compiled_again(
+    exported: ExportedProgram, tmp_path: Path, graphs: list[list[Any]]
+) -> None:
+    notes: list[str] = []
+    function = compiled(exported, tmp_path, notes)
+    call(function, Inputs((X, torch.ones(6, 3)), {}))
+    assert len(graphs) == 2
+    assert notes[-2:] == ["compile", "run"]
+
+
+def test_buffers_of_the_program_stay_as_they_are(
+    exported: ExportedProgram, tmp_path: Path, graphs: list[list[Any]]
+) -> None:
+    function = compiled(exported, tmp_path, [])
+    results = [call(function, INPUTS)[0][0, 0].item() for _ in range(2)]
+    assert results == [1, 2]
+    assert exported.state_dict["calls"] == 0
+
+
+def test_error_of_the_compiler_is_not_hidden(
+    exported: ExportedProgram, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any, **__: Any) -> Any:
+        raise inductor_api.InvalidCxxCompiler
+
+    torch._dynamo.reset()
+    monkeypatch.setattr(inductor_api.compile_fx, "compile_fx", fail)
+    with pytest.raises(Exception, match="InvalidCxxCompiler"):
+        compiled(exported, tmp_path, [])
