@@ -358,7 +358,7 @@ BUDGETS = {
     "cli": 1_470,
     "events": 360,
     "explain": 2_300,
-    "failure": 1_470,
+    "failure": 1_480,
     "findings": 680,
     "intake": 1_820,
     "journal": 370,
@@ -374,7 +374,7 @@ BUDGETS = {
     "system": 550,
     "testing": 370,
     "top": 170,
-    "worker": 16_270,
+    "worker": 16_385,
 }
 """The most code lines of each package. Raising one needs a dated reason in
 ``docs/decisions.md``; lower it when a package has become smaller."""

@@ -346,8 +346,8 @@ def export_runnable(script: Script, options: Options, folder: Path) -> ResolvedP
 
 _ADVICE = (
     "check that the script runs by itself. If it uses custom "
-    "operators: --preload MODULE. AOTInductor cannot compile a program "
-    "that torch.export rejects"
+    "operators: --preload MODULE. shrinkfx reduces only programs that torch.export "
+    "accepts"
 )
 
 

@@ -52,8 +52,6 @@ def graphs(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[list[Any]]]:
 
     torch._dynamo.reset()
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "restored")
-    monkeypatch.setenv("TMPDIR", "restored")
-    monkeypatch.setattr("tempfile.tempdir", None)
     monkeypatch.setattr(inductor_api.compile_fx, "compile_fx", compile_fx)
     yield given
     torch._dynamo.reset()
@@ -62,7 +60,7 @@ def graphs(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[list[Any]]]:
 def compiled(
     exported: ExportedProgram, folder: Path, notes: list[str], inputs: Inputs = INPUTS
 ) -> CompiledProgram:
-    return CompiledProgram(exported, folder, {}, None, notes.append, inputs)
+    return CompiledProgram(exported, folder, {}, notes.append, inputs)
 
 
 def test_program_is_compiled_before_it_runs(

@@ -258,6 +258,7 @@ _WHAT_DIFFERS = (
 _SILENT = "a memory error that went unnoticed: --until ima"
 
 _WHERE_ELSE = (
+    "the compiler: torch.compile is --backend inductor, AOTInductor is --backend aoti",
     (
         "CUDA instead of the CPU: --device cuda with --backend interpreter "
         "checks each access of a kernel"

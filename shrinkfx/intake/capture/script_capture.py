@@ -501,7 +501,9 @@ def _why_none(capture: Capture, end: ScriptEnd) -> str:
         return (
             f"{command} compiled nothing with AOTInductor; {failed}\nshrinkfx watches "
             "torch.export.export, torch._inductor.aoti_compile_and_package and "
-            "aoti_load_package, and calls of loaded packages"
+            "aoti_load_package, and calls of loaded packages\nfor a failure of "
+            "torch.compile: run the script with TORCH_COMPILE_DEBUG=1, and pass the "
+            "fx_graph_runnable file to shrinkfx with --run-code --backend inductor"
         )
     return (
         f"{command} did not fail: there is nothing to reduce\ncaptured: "

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import os
-import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -38,9 +37,8 @@ class CompiledProgram:
     compile again at a call with other sizes; the stage is then ``COMPILE`` meanwhile.
 
     Args:
-        folder: the child's own folder.
-        kept: a path whose checks share the compiled kernels, or None. A kernel is found
-            by the digest of its text, and the program is lowered again each time.
+        cache: a folder for compiled kernels, which all checks of a run share. A kernel
+            is found by the digest of its text; programs are lowered again each time.
         inputs: the inputs of the first call; the sizes that the program declares
             dynamic are dynamic, and all others are not.
     """
@@ -48,14 +46,12 @@ class CompiledProgram:
     def __init__(
         self,
         exported: ExportedProgram,
-        folder: Path,
+        cache: Path,
         options: InductorOptions,
-        kept: str | None,
         note: Note,
         inputs: Inputs,
     ) -> None:
-        os.environ[CACHE] = f"{kept}.cache" if kept else str(folder / "inductor")
-        os.environ["TMPDIR"] = tempfile.tempdir = str(folder)
+        os.environ[CACHE] = str(cache)
         self._note, self._options = note, {**NO_CACHES, **options}
         self._dynamic_dims = find_dynamic_dims(exported, inputs)
         self._only_compiles = True

@@ -343,7 +343,8 @@ def _check_with_torch_compile(check: Check) -> Answer:
     reference.run_eager()
     before.run_eager()
     inductor = _inductor_options(check.setup, options)
-    program = run.exported, check.folder, inductor, options.package, note
+    cache = Path(check.setup.directory, "inductor")
+    program = run.exported, cache, inductor, note
     compiled = CompiledProgram(*program, run.passing or run.failing)
     if failure := before.find_failure(compiled, note):
         return failure
