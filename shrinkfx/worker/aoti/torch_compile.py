@@ -75,7 +75,7 @@ class CompiledProgram:
         values = pytree.tree_leaves((args, kwargs))
         for place, dims in self._dynamic_dims.items():
             # mark_dynamic would refuse a size that an operator fixes.
-            torch._dynamo.maybe_mark_dynamic(values[place], dims)
+            inductor_api.maybe_mark_dynamic(values[place], dims)
         return self._compiled(*args, **kwargs)
 
     def _compile(
