@@ -29,7 +29,7 @@ from shrinkfx.check.preflight import (
     require_program,
     require_script,
 )
-from shrinkfx.errors import UsageError
+from shrinkfx.errors import NotCuttable, NotReproducible, UsageError
 from shrinkfx.events import (
     ActivityStarted,
     Listener,
@@ -204,7 +204,8 @@ def reduce(options: Options, listener: Listener = ignore_event) -> Reduction:
     """Reduce a program as ``minify`` does, with the options in one record.
 
     Args:
-        options: ``model`` is the path of a ``.pt2`` or of a dump.
+        options: ``model`` is the path of a ``.pt2`` or of a dump. If it is a captured
+            program that does not fail, ``others`` are tried in turn.
         listener: called with each event (``shrinkfx.events``).
 
     Raises:
@@ -214,7 +215,16 @@ def reduce(options: Options, listener: Listener = ignore_event) -> Reduction:
     require_valid_options(options)
     if options.inputs and options.inputs.suffix == ".py":
         raise UsageError("--inputs FILE.py is for --dynamic-sweep: name a .pt")
-    return _load_and_run("reduce", run, options, listener)
+    while True:
+        try:
+            return _load_and_run("reduce", run, options, listener)
+        except NotCuttable:  # the program does fail
+            raise
+        except NotReproducible:
+            other = script_capture.resolve_next_program(options, make_teller(listener))
+            if other is None:
+                raise
+            options = other
 
 
 def sweep(options: Options, listener: Listener = ignore_event) -> Swept:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from shrinkfx.options.options import Options, ScriptFailure
 from shrinkfx.program.pytorch_names import COMPILERS, SECRETS, VARIABLES
-from shrinkfx.protocol.choices import InductorOptions
+from shrinkfx.protocol.choices import Backend, InductorOptions
 from shrinkfx.protocol.source import is_source_archive
 
 PROGRAM = "program.pt2"
@@ -33,6 +33,7 @@ class ResolvedProgram:
         environment: environment variables.
         preload: modules and files that register its custom operators.
         device: the device of the failing run, if it is not the one in the ``.pt2``.
+        backend: the backend of the failing run.
         notes: sentences for the user about what was read, and what could not be.
         lacking: those of the sentences about state of the failing run that no other
             process has.
@@ -45,6 +46,7 @@ class ResolvedProgram:
     environment: Mapping[str, str] = field(default_factory=dict)
     preload: tuple[str, ...] = ()
     device: str | None = None
+    backend: Backend = Backend.AUTO
     notes: tuple[str, ...] = ()
     lacking: tuple[str, ...] = ()
     in_script: ScriptFailure | None = None
@@ -60,11 +62,19 @@ class ResolvedProgram:
             inductor={**self.inductor, **options.inductor},
             environment={**self.environment, **options.environment},
             preload=(*new, *options.preload),
-            run_code=options.run_code or is_source_archive(self.program),
+            run_code=options.run_code or _is_code_of_ours(self.program),
             device=options.device or self.device,
-            lacking=self.lacking,
-            in_script=self.in_script,
+            backend=self.backend
+            if options.backend == Backend.AUTO
+            else options.backend,
+            lacking=(*options.lacking, *self.lacking),
+            in_script=self.in_script or options.in_script,
         )
+
+
+def _is_code_of_ours(program: Path) -> bool:
+    """Return whether shrinkfx wrote the program as code, from what the user ran."""
+    return program.suffix == ".py" or is_source_archive(program)
 
 
 # Which settings and variables of a failing run the reduction copies. All kinds of input
@@ -94,8 +104,9 @@ _OF_EACH_RUN = (
     "aot_inductor.output_path",
     "aot_inductor.serialized_in_spec",
     "aot_inductor.serialized_out_spec",
+    "torch._functorch.config.unlift_effect_tokens",
 )
-"""Settings that each compilation of a package sets itself."""
+"""Settings that each compilation sets itself."""
 
 _PROGRAMS = re.compile(
     r"(^|[._])(cxx|gdb|compiler|path|cmd|command)(_|$|\.)|_path$|_command$"
@@ -120,8 +131,9 @@ def is_user_variable(name: str, value: str) -> bool:
 
 
 def is_setting(name: str) -> bool:
-    """Return whether a setting of Inductor affects more than logs and files."""
-    return not name.startswith(_LOGGING) and name not in _OF_EACH_RUN
+    """Return whether a setting affects more than logs, files and caches."""
+    is_free = name.startswith(_LOGGING) or name.endswith("_cache")
+    return not is_free and name not in _OF_EACH_RUN
 
 
 def names_programs(name: str) -> bool:

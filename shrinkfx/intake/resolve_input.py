@@ -22,7 +22,7 @@ from shrinkfx.intake.dump import Kind, Script, holds_run, read_dump
 from shrinkfx.intake.found import DOES_NOT_FAIL, PROGRAM, ResolvedProgram
 from shrinkfx.options.options import Options
 from shrinkfx.protocol.answers import Ending, Exported, Settings
-from shrinkfx.protocol.choices import InductorOptions
+from shrinkfx.protocol.choices import Backend, InductorOptions
 from shrinkfx.protocol.requests import (
     ExportRunnable,
     ReadSettings,
@@ -336,10 +336,11 @@ def export_runnable(script: Script, options: Options, folder: Path) -> ResolvedP
         program=program,
         inductor=inductor,
         environment=script.environment,
+        backend=Backend.AUTO if ending.answer.for_cuda else Backend.INDUCTOR,
         notes=(
             *script.notes,
             *notes,
-            *_describe_export(ending.answer, script, data),
+            *_describe_export(ending.answer, script, data, options.inputs is None),
         ),
     )
 
@@ -352,9 +353,9 @@ _ADVICE = (
 
 
 def _describe_export(
-    result: Exported, script: Script, folder: Path | None
+    result: Exported, script: Script, folder: Path | None, uses_values: bool
 ) -> Iterator[str]:
-    if result.made_up:
+    if result.made_up and uses_values:
         why = "the script names no folder with the inputs of the failing run"
         if script.save_dir:
             where = folder or f"{script.save_dir}, nor next to the script"

@@ -625,6 +625,8 @@ class Options(
         lacking: sentences about state of the failing run that this run lacks.
         in_script: the failure in the script that the program was captured from, if
             known.
+        others: the numbers of the captured programs to try in turn if this one does
+            not fail.
         sweeping: settings of a sweep over sizes; None for a reduction.
     """
 
@@ -633,6 +635,7 @@ class Options(
     cwd: Path | None = None
     lacking: tuple[str, ...] = ()
     in_script: ScriptFailure | None = None
+    others: tuple[int, ...] = ()
     sweeping: Sweeping | None = None
 
     @property

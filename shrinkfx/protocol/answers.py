@@ -261,12 +261,14 @@ class Exported(Answer):
         fixed: integer arguments that are not sizes of tensors, as expressions; they are
             constants in the exported program.
         left_out: the number of results that are not tensors, and so are omitted.
+        for_cuda: whether it computes on CUDA tensors.
     """
 
     inputs: int
     made_up: int
     fixed: tuple[str, ...]
     left_out: int
+    for_cuda: bool
 
 
 @dataclass(frozen=True)

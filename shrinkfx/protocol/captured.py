@@ -20,6 +20,9 @@ CALL, COMPILE, EXPORT, LOAD, SAVE = "call", "compile", "export", "load", "save"
 STARTED = "started"
 """A file with a line for each Python process that ran the capture's startup code."""
 
+STACK_TRACES = "stack_traces"
+"""A variable of a saved graph: by variable of the graph, the user's lines of it."""
+
 MAIN = "__main__"
 
 _DELIBERATE = ("KeyboardInterrupt", "SystemExit")

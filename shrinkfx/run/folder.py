@@ -86,7 +86,7 @@ _EXPLAIN = tuple(option.name for option in list_record_options(ExplainOptions))
 """Options about the analysis of a result, which do not change the result."""
 
 _START_OPTIONS = (
-    *("title", "name", "command", "cwd", "lacking", "in_script"),
+    *("title", "name", "command", "cwd", "lacking", "in_script", "others"),
     "sandbox",
 )
 """Options about how the run was started; no verdict in the journal depends on them."""

@@ -102,7 +102,7 @@ def open_steps(folder: Path) -> list[Step]:
 
 
 def _program(path: Path, data: dict[str, Any]) -> CapturedProgram:
-    files = [path.with_suffix(suffix) for suffix in (".pt2", ".zip")]
+    files = [path.with_suffix(suffix) for suffix in (".pt2", ".zip", ".py")]
     data.setdefault("number", data.get("program"))  # as older captures call it
     data["file"] = next((file for file in files if file.is_file()), None)
     data["origins"] = tuple(Origin(**each) for each in data["origins"])

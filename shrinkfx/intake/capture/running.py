@@ -37,6 +37,9 @@ from shrinkfx.system.processes import (
 FOLDER = "SHRINKFX_CAPTURE"
 """The environment variable with the folder to which the processes write."""
 
+_AUTOGRAD_CACHE = "TORCHINDUCTOR_AUTOGRAD_CACHE"
+"""A variable; with that cache, torch.compile passes known graphs to nothing."""
+
 _STARTUP = Path(__file__).parents[2] / "worker" / "intake" / "startup"
 
 _EVERY_S = 0.1
@@ -159,7 +162,7 @@ def environment(folder: Path, variables: dict[str, str]) -> dict[str, str]:
     """Return an environment in which each Python runs the capture's startup code."""
     places = [str(_STARTUP), variables.get("PYTHONPATH", "")]
     path = os.pathsep.join(filter(None, places))
-    return {**variables, "PYTHONPATH": path, FOLDER: str(folder)}
+    return {**variables, "PYTHONPATH": path, FOLDER: str(folder), _AUTOGRAD_CACHE: "0"}
 
 
 def _is_gone(pid: int) -> bool:

@@ -220,12 +220,45 @@ def _resolve_options(
         _report_programs(captured, end, 0, reporter)
         raise
     _report_programs(captured, end, choice.program.number, reporter)
-    resolved = resolve_captured_program(choice, place, options.preload)
-    for sentence in (choice.reason, *_versions(captured), *resolved.notes):
-        reporter.say(f"captured: {sentence}")
     if choice.hangs and options.timeout_s is None:
         options = replace(options, timeout_s=_HANG_S)
+    others = () if options.inputs else choice.others
+    reduced = _options_for(choice, options, captured, reporter, _versions(captured))
+    return replace(reduced, others=others)
+
+
+def _options_for(
+    choice: Choice,
+    options: Options,
+    captured: Capture,
+    reporter: Reporter,
+    notes: Sequence[str] = (),
+) -> Options:
+    resolved = resolve_captured_program(choice, captured.folder, options.preload)
+    for sentence in (choice.reason, *notes, *resolved.notes):
+        reporter.say(f"captured: {sentence}")
     return resolved.to_options(options)
+
+
+def resolve_next_program(options: Options, reporter: Reporter) -> Options | None:
+    """Return the options for the next program to try after one that does not fail.
+
+    Args:
+        options: the options for the program that does not fail.
+
+    Returns:
+        None if no captured program is left, or the program is not a captured one.
+    """
+    if not options.others:
+        return None
+    number, *others = options.others
+    captured = Capture.read(options.model.parent)
+    step = _calls_of(captured, number)[-1]
+    reason = f"that program does not fail; trying the next: {step.name} ({step.where})"
+    choice = Choice(captured.by_number[number], step, reason)
+    options = replace(options, inputs=None, lacking=())
+    resolved = _options_for(choice, options, captured, reporter)
+    return replace(resolved, others=tuple(others))
 
 
 def _report_programs(
@@ -259,9 +292,8 @@ def resolve_captured_program(
     preloads = choose_preloads(program, place, Path.cwd(), named)
     inputs, why = _inputs(choice.step)
     if why:
-        notes.append(
-            f"cannot save the inputs of the call: {why}: using the exported inputs"
-        )
+        others = "those of an earlier call" if inputs else "the exported inputs"
+        notes.append(f"cannot save the inputs of the call: {why}: using {others}")
     return ResolvedProgram(
         program=program.file,
         inputs=inputs,
@@ -336,6 +368,7 @@ class Choice:
         reason: why the program was chosen, in a sentence.
         hangs: whether the step did not end.
         failure: the failure in the script; None if it is not known.
+        others: the programs to try in turn if the program does not fail.
     """
 
     program: CapturedProgram
@@ -343,6 +376,7 @@ class Choice:
     reason: str
     hangs: bool = False
     failure: ScriptFailure | None = None
+    others: tuple[int, ...] = ()
 
 
 def choose(capture: Capture, end: ScriptEnd, number: int | None) -> Choice:
@@ -360,7 +394,12 @@ def choose(capture: Capture, end: ScriptEnd, number: int | None) -> Choice:
     program = capture.by_number.get(failed.program)
     if program is None or program.file is None:
         raise NothingToReduce(_why_not(failed, program, end))
-    return _chosen(program, failed, end)
+    choice = _chosen(program, failed, end)
+    if failed.has_failed:
+        return choice
+    called = dict.fromkeys(step.program for step in capture.steps if step.what == CALL)
+    saved = [n for n in called if n in capture.by_number and capture.by_number[n].file]
+    return replace(choice, others=tuple(n for n in saved if n != program.number))
 
 
 def _choose_by_number(
@@ -382,9 +421,13 @@ def _choose_by_number(
         failures.append(failed)
     if failures:
         return _chosen(program, failures[-1], end)
-    calls = [step for step in capture.steps_of(number) if step.what == CALL]
+    calls = _calls_of(capture, number)
     reason = f"program {number}, as requested; no failure of it was seen in the script"
     return Choice(program, calls[-1] if calls else None, reason)
+
+
+def _calls_of(capture: Capture, number: int) -> list[Step]:
+    return [step for step in capture.steps_of(number) if step.what == CALL]
 
 
 _FAILED = {COMPILE: FailedStep.COMPILE, LOAD: FailedStep.LOAD, CALL: FailedStep.CALL}
@@ -404,7 +447,8 @@ def find_failed_step(capture: Capture, end: ScriptEnd) -> Step | None:
     A process that died in a step takes precedence over an exception. An exception takes
     precedence over a script that failed after all its steps succeeded, perhaps because
     of a wrong value. A failed export counts only if it is the last step, because many
-    scripts try another way after it.
+    scripts try another way after it. In a script that failed for another reason, it is
+    the first program that was called.
     """
     steps = [step for step in capture.steps if step.what != SAVE or step.state == BEGUN]
     for pid in filter(None, (end.hung, end.died)):
@@ -418,7 +462,8 @@ def find_failed_step(capture: Capture, end: ScriptEnd) -> Step | None:
     if end.code and steps and steps[-1].has_failed:
         return steps[-1]
     used = [step for step in steps if step.what in (CALL, COMPILE) and step.program]
-    return used[-1] if end.code and used else None
+    called = [step for step in used if step.what == CALL]
+    return next(iter(called or used), None) if end.code else None
 
 
 def describe_step_end(step: Step, end: ScriptEnd) -> str:
@@ -437,7 +482,7 @@ def describe_step_end(step: Step, end: ScriptEnd) -> str:
         return f"{step.name}{where} raised {error:.300}{caught}"
     return (
         "all steps in PyTorch succeeded, and the script ended with exit code "
-        f"{end.code}: choosing the last step, {step.name}{where}"
+        f"{end.code}, perhaps because of a wrong value: trying {step.name}{where}"
     )
 
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import operator
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from torch.export import Dim, ExportedProgram
 
 from shrinkfx.failure.signature import Stage
 from shrinkfx.protocol.answers import Exported
+from shrinkfx.protocol.captured import STACK_TRACES
 from shrinkfx.protocol.requests import ExportRunnable
 from shrinkfx.worker.forkserver.supervise import Note
 from shrinkfx.worker.loading.devices import read_cuda_storages_on, save_for_cuda
@@ -43,7 +44,8 @@ def export_runnable(task: ExportRunnable, note: Note, folder: Path) -> Exported:
     note(Stage.REBUILD)
     os.chdir(folder)
     text = Path(task.path).read_text(encoding="utf-8")
-    on_cpu = _needs_gpu(text)
+    for_cuda = _CUDA.search(text) is not None
+    on_cpu = for_cuda and not torch.cuda.is_available()
     if on_cpu:
         read_cuda_storages_on("cpu")
         text = _TO_CUDA.sub(".to('cpu')", _CUDA.sub("device(type='cpu')", text))
@@ -53,6 +55,7 @@ def export_runnable(task: ExportRunnable, note: Note, folder: Path) -> Exported:
     module = _OnTensors(names["mod"], reader)
     with torch.no_grad():
         exported = _export(module, reader)
+    _set_stack_traces(exported, task.path, text, names.get(STACK_TRACES, {}))
     save = save_for_cuda if on_cpu else torch.export.save
     save(exported, Path(task.program))
     return Exported(
@@ -60,12 +63,26 @@ def export_runnable(task: ExportRunnable, note: Note, folder: Path) -> Exported:
         made_up=reader.made_up,
         fixed=tuple(sorted(module.fixed)),
         left_out=len(module.dropped),
+        for_cuda=for_cuda,
     )
 
 
-def _needs_gpu(text: str) -> bool:
-    """Return whether a graph needs CUDA on a machine without it."""
-    return _CUDA.search(text) is not None and not torch.cuda.is_available()
+def _set_stack_traces(
+    exported: ExportedProgram, path: str, text: str, traces: Mapping[str, str | None]
+) -> None:
+    """Replace the origins of nodes in a file by those in the user's code.
+
+    Args:
+        traces: the user's stack traces by the variables that the file assigns.
+    """
+    lines = text.splitlines()
+    in_file = re.compile(rf'File "{re.escape(path)}", line (\d+)')
+    for node in exported.graph.nodes:
+        node.meta.pop("nn_module_stack", None)  # of the module around the graph
+        places = in_file.findall(node.stack_trace or "")
+        if places:
+            variable = lines[int(places[-1]) - 1].partition("=")[0].strip()
+            node.stack_trace = traces.get(variable) or node.stack_trace
 
 
 def _run(text: str, path: str, name: str) -> dict[str, Any]:

@@ -12,8 +12,8 @@ import json
 import os
 import platform
 import sys
-import weakref
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import ModuleType
@@ -23,7 +23,10 @@ from ....protocol.captured import CALL, COMPILE, EXPORT, LOAD
 from .after_import import AfterImport, Change
 from .event_log import EventLog, report_errors
 from .origins import Origins
-from .programs import save_call_inputs, save_program
+from .programs import save_call_inputs, save_graph, save_program
+
+COMPILE_GRAPHS = "torch._inductor.compile_fx"
+CALL_GRAPHS = "torch._inductor.output_code"
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,11 @@ class EntryPoint:
     what: str
     parameter: str = ""
 
+    @property
+    def is_of_graph(self) -> bool:
+        """Whether torch.compile calls it, with a graph."""
+        return self.module in (COMPILE_GRAPHS, CALL_GRAPHS)
+
 
 ENTRY_POINTS = (
     EntryPoint("torch.export", "export", EXPORT),
@@ -50,7 +58,19 @@ ENTRY_POINTS = (
     EntryPoint("torch._inductor", "aoti_load_package", LOAD, "path"),
     EntryPoint("torch._inductor.package.package", "load_package", LOAD, "path"),
     EntryPoint("torch.export.pt2_archive._package", "AOTICompiledModel.__call__", CALL),
+    EntryPoint(COMPILE_GRAPHS, "_compile_fx_inner", COMPILE, "gm"),
+    EntryPoint(CALL_GRAPHS, "CompiledFxGraph.__call__", CALL),
 )
+"""The last two are those of torch.compile. Inductor's cache is behind the first."""
+
+_NUMBER = "_shrinkfx_number"
+"""The attribute of a loaded package or compiled graph with its program's number."""
+
+_SAVING_SHARE = 0.3
+"""Part of a process's time in which the inputs of calls of graphs are saved.
+
+They include the weights. The inputs of a graph's first call are always saved.
+"""
 
 
 def watch(folder: str) -> None:
@@ -71,7 +91,8 @@ class _Watcher:
 
     def __init__(self, log: EventLog, origins: Origins) -> None:
         self._log, self._origins = log, origins
-        self._loaded: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+        self._began, self._saving_s = time.monotonic(), 0.0
+        self._saved: set[int] = set()
 
     def wrap(self, module: ModuleType) -> None:
         """Wrap the entry points of a module right after its import."""
@@ -94,12 +115,14 @@ class _Watcher:
             if self._log.inside:  # torch itself calls it, as part of a step
                 return original(*args, **kwargs)
             number, keep = self._before(point, args, kwargs)
+            if point.is_of_graph and not number:
+                return original(*args, **kwargs)
             with self._log.step(point.what, number, keep):
                 result = original(*args, **kwargs)
             with report_errors():
-                if point.what == LOAD:
-                    self._loaded[result] = number
-                if point.what == COMPILE:
+                if point.what == LOAD or (point.is_of_graph and point.what == COMPILE):
+                    setattr(result, _NUMBER, number)
+                elif point.what == COMPILE:
                     record_package(self._log, number, result)
                     record_package(self._log, number, kwargs.get("package_path"))
             return result
@@ -111,6 +134,9 @@ class _Watcher:
     ) -> tuple[int, Callable[[str], str] | None]:
         """Return the number of the program, and what saves the inputs of a call."""
         first = args[0] if args else kwargs.get(point.parameter)
+        if point.what == COMPILE and point.is_of_graph:
+            inputs = args[1] if len(args) > 1 else kwargs["example_inputs"]
+            return save_graph(self._log, self._origins, first, inputs), None
         if point.what == COMPILE:
             options = kwargs.get("inductor_configs")
             return save_program(self._log, self._origins, first, options), None
@@ -118,14 +144,32 @@ class _Watcher:
             with report_errors():
                 return find_program_number(self._log, first), None
         if point.what == CALL:
-            keep = partial(self._save_inputs, args[1:], kwargs)
-            return self._loaded.get(first, 0), keep
+            number = getattr(first, _NUMBER, 0)
+            if point.is_of_graph:
+                return number, partial(self._save_values, number, args[1])
+            return number, partial(self._save_inputs, args[1:], kwargs)
         return 0, None
 
     def _save_inputs(
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any], name: str
     ) -> str:
         return save_call_inputs(self._log.path(f"{name}.pt"), args, kwargs)
+
+    def _save_values(self, number: int, values: Sequence[Any], name: str) -> str:
+        """Save the tensors that a compiled graph is called with."""
+        began = time.monotonic()
+        share = _SAVING_SHARE * (began - self._began)
+        if number in self._saved and self._saving_s > share:
+            return "saving them would slow down the script"
+        tensor = sys.modules["torch"].Tensor
+        tensors = tuple(v.detach() for v in values if isinstance(v, tensor))
+        try:
+            unsaved = self._save_inputs(tensors, {}, name)
+        finally:
+            self._saving_s += time.monotonic() - began
+        if not unsaved:
+            self._saved.add(number)
+        return unsaved
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,9 @@ Names = Mapping[str, object]
 """The namespace of a module."""
 
 _INDUCTOR = "torch._inductor."
+_GENERATED = "torch._inductor.runtime.compile_tasks."
+"""Prefix of the modules with code that Inductor itself generated."""
+
 _SKIP = ("torch", "triton", "_shrinkfx_watching", "shrinkfx")
 
 
@@ -211,7 +214,8 @@ def _module_at(path: str) -> str | None:
 
 def _classes(exported: Any) -> Iterator[type]:
     """Yield the container classes in a program's inputs and outputs."""
-    stack = [exported.call_spec.in_spec, exported.call_spec.out_spec]
+    call = exported.call_spec
+    stack = [call.in_spec, call.out_spec] if call is not None else []
     while stack:
         spec = stack.pop()
         kind = getattr(spec, "type", None)
@@ -255,6 +259,8 @@ def _foreign_in_inductor() -> Iterator[Origin]:
     """
     for name, module in list(sys.modules.items()):
         if not name.startswith(_INDUCTOR) or not isinstance(module, ModuleType):
+            continue
+        if name.startswith(_GENERATED):
             continue
         for attribute, value in list(vars(module).items()):
             for part in _within(value, name):

@@ -7,10 +7,12 @@ import inspect
 import operator
 import os
 import re
+import shutil
 import sys
 import threading
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -22,7 +24,14 @@ from ....program.pytorch_names import (
     SIZE_FUNCTIONS,
     VARIABLES,
 )
-from ....protocol.captured import MAIN, SAVE, CapturedProgram, ImportedValue, Settings
+from ....protocol.captured import (
+    MAIN,
+    SAVE,
+    STACK_TRACES,
+    CapturedProgram,
+    ImportedValue,
+    Settings,
+)
 from .event_log import EventLog, find_calling_line, report_errors
 from .origins import Origins
 
@@ -31,11 +40,41 @@ def save_program(
     log: EventLog, origins: Origins, exported: Any, options: Settings | None
 ) -> int:
     """Save a program with its record, and return its number."""
+    return _save_with_record(log, origins, exported, options, partial(_saved, exported))
+
+
+@dataclass(frozen=True)
+class _Graph:
+    """A graph that torch.compile passes to Inductor, with the fields of a program."""
+
+    graph_module: Any
+    call_spec: None = None
+
+
+def save_graph(
+    log: EventLog, origins: Origins, module: Any, inputs: Sequence[Any]
+) -> int:
+    """Save a graph of torch.compile with its record, and return its number.
+
+    Args:
+        inputs: fake tensors and symbolic sizes.
+    """
+    save = partial(_saved_as_script, module, inputs)
+    return _save_with_record(log, origins, _Graph(module), None, save)
+
+
+def _save_with_record(
+    log: EventLog,
+    origins: Origins,
+    exported: Any,
+    options: Settings | None,
+    save: Callable[[str], str],
+) -> int:
     number = 0
     with report_errors():
         number = log.claim()
         with log.step(SAVE, number):
-            unsaved = _saved(exported, log.path(f"program-{number}.pt2"))
+            unsaved = save(log.path(f"program-{number}"))
         record = CapturedProgram(
             number, find_calling_line(), unsaved, _read_environment()
         )
@@ -58,18 +97,39 @@ def _saved(exported: Any, path: str) -> str:
     """Save a program; return why it could not be saved, or ''."""
     import torch
 
-    draft = os.path.join(os.path.dirname(path), f"draft-{os.path.basename(path)}")
+    draft = _draft(path)
     try:
-        torch.export.save(exported, draft)
-        os.replace(draft, path)
+        torch.export.save(exported, f"{draft}.pt2")
+        os.replace(f"{draft}.pt2", f"{path}.pt2")
     except Exception as error:  # noqa: BLE001 - what torch cannot save, the script can do
         reason = _in_short(error)
         try:
             _save_as_source(exported, draft)
-            os.replace(draft, f"{os.path.splitext(path)[0]}.zip")
+            os.replace(draft, f"{path}.zip")
         except Exception as second:  # noqa: BLE001 - as above
             return f"{reason}; as source code: {_in_short(second)}"
     return ""
+
+
+def _saved_as_script(module: Any, inputs: Sequence[Any], path: str) -> str:
+    """Save a graph as the script that PyTorch writes of it (``fx_graph_runnable``).
+
+    A table of the lines of the user's code is added.
+    """
+    dumps, draft = import_module("torch._dynamo.repro.after_aot"), _draft(path)
+    try:
+        with open(draft, "w", encoding="utf-8") as file:
+            dumps.save_graph_repro(file, module, inputs, "inductor")
+            traces = {node.name: node.stack_trace for node in module.graph.nodes}
+            file.write(f"\n{STACK_TRACES} = {traces!r}\n")
+        os.replace(draft, f"{path}.py")
+    except Exception as error:  # noqa: BLE001 - what cannot be written may still be compiled
+        return _in_short(error)
+    return ""
+
+
+def _draft(path: str) -> str:
+    return os.path.join(os.path.dirname(path), f"draft-{os.path.basename(path)}")
 
 
 def _save_as_source(exported: Any, path: str) -> None:
@@ -88,6 +148,10 @@ def _in_short(error: Exception) -> str:
     return f"{type(error).__name__}: {error}".partition("\n")[0][:500]
 
 
+_SPARED_BYTES = 2 << 30
+"""Free bytes of the disk below which no inputs are saved."""
+
+
 def save_call_inputs(
     path: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> str:
@@ -100,6 +164,8 @@ def save_call_inputs(
 
     if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():
         return "a CUDA graph is being captured: nothing can be copied"
+    if shutil.disk_usage(os.path.dirname(path)).free < _SPARED_BYTES:
+        return f"less than {_SPARED_BYTES >> 30} GiB of the disk is free"
     inputs = {"args": args, "kwargs": dict(kwargs)} if kwargs else args
     draft = f"{path}.{threading.get_ident()}"
     try:
