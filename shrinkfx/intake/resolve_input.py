@@ -340,7 +340,7 @@ def export_runnable(script: Script, options: Options, folder: Path) -> ResolvedP
         notes=(
             *script.notes,
             *notes,
-            *_describe_export(ending.answer, script, data, options.inputs is None),
+            *_describe_export(ending.answer, script, data, options),
         ),
     )
 
@@ -353,13 +353,15 @@ _ADVICE = (
 
 
 def _describe_export(
-    result: Exported, script: Script, folder: Path | None, uses_values: bool
+    result: Exported, script: Script, folder: Path | None, options: Options
 ) -> Iterator[str]:
-    if result.made_up and uses_values:
+    if result.made_up and options.inputs is None:
         why = "the script names no folder with the inputs of the failing run"
         if script.save_dir:
             where = folder or f"{script.save_dir}, nor next to the script"
             why = f"the inputs of the failing run are not in {where}"
+        elif options.in_script:
+            why = "the script failed before it called the program"
         number = f"{result.made_up} of {result.inputs}"
         yield f"{number} inputs have generated values: {why}"
     if result.fixed:

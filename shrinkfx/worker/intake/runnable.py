@@ -50,7 +50,8 @@ def export_runnable(task: ExportRunnable, note: Note, folder: Path) -> Exported:
         read_cuda_storages_on("cpu")
         text = _TO_CUDA.sub(".to('cpu')", _CUDA.sub("device(type='cpu')", text))
     torch.manual_seed(0)  # for values that the file does not contain
-    names = _run(text, task.path, "repro")
+    text = _OF_INDUCTOR.sub(r"\1(", text)
+    names = _run(text, task.path, "repro", _RANDOM)
     reader = _read(names, task.save_dir)
     module = _OnTensors(names["mod"], reader)
     with torch.no_grad():
@@ -82,11 +83,42 @@ def _set_stack_traces(
         places = in_file.findall(node.stack_trace or "")
         if places:
             variable = lines[int(places[-1]) - 1].partition("=")[0].strip()
-            node.stack_trace = traces.get(variable) or node.stack_trace
+            node.stack_trace = traces.get(variable) if traces else node.stack_trace
 
 
-def _run(text: str, path: str, name: str) -> dict[str, Any]:
-    names: dict[str, Any] = {"__name__": name, "__file__": path}
+_OF_INDUCTOR = re.compile(r"torch\.ops\.prims\.(inductor_\w+)\.default\(")
+
+
+def _draw_random(
+    size: Sequence[int], device: torch.device, mode: str, offset: int = 0
+) -> torch.Tensor:
+    draw: Callable[..., torch.Tensor] = {"rand": torch.rand, "randn": torch.randn}[mode]
+    return draw(size, device=device)
+
+
+def _draw_integers(
+    low: int, high: int, size: Sequence[int], device: torch.device, offset: int = 0
+) -> torch.Tensor:
+    return torch.randint(low, high, size, device=device)
+
+
+_RANDOM = {
+    "inductor_seeds": lambda count, device: device,
+    "inductor_lookup_seed": lambda seeds, index: getattr(seeds, "device", seeds),
+    "inductor_random": _draw_random,
+    "inductor_randint": _draw_integers,
+}
+"""Functions in place of Inductor's random operators, which need seeds of Inductor.
+
+They draw from PyTorch's generator, as the operators before Inductor's passes do. A seed
+is the device to draw on.
+"""
+
+
+def _run(
+    text: str, path: str, name: str, functions: Mapping[str, object]
+) -> dict[str, Any]:
+    names: dict[str, Any] = {"__name__": name, "__file__": path, **functions}
     try:
         exec(compile(text, path, "exec"), names)
     except SystemExit as ended:  # would end the child silently
