@@ -117,7 +117,8 @@ def capture(
     """Run a failing command, and find the program that fails in it.
 
     The command runs unchanged. shrinkfx saves each program that the command passes to
-    AOTInductor before the program is compiled, loaded or called; the saved programs are
+    Inductor, by AOTInductor or torch.compile, before it is compiled, loaded or called;
+    the saved programs are
     in ``capture/`` of the run's folder. Reduce the program inside the ``with`` block,
     because the folder is locked for this process until the end of the block::
 

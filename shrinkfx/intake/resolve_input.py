@@ -318,10 +318,14 @@ def export_runnable(script: Script, options: Options, folder: Path) -> ResolvedP
     if script.save_dir:  # the copy must find the data although the script was moved
         text = text.replace(repr(script.save_dir), repr(save_dir or None))
     code.write_text(text, encoding="utf-8")
-    task = ExportRunnable(str(code.resolve()), save_dir, str(program.resolve()))
+    beside = script.path.resolve().with_suffix(".pt")  # if shrinkfx wrote the script
+    constants = beside if beside.is_file() else None
+    task = ExportRunnable(
+        str(code.resolve()), save_dir, str(constants or ""), str(program.resolve())
+    )
     places: dict[str, list[Path]] = {
         "writable": [folder],
-        "readable": [data] if data else [],
+        "readable": [path for path in (data, constants) if path],
     }
     with bare_worker(options, script.environment, options.preload, **places) as ask:
         ending = ask(task)

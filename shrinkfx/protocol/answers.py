@@ -268,7 +268,7 @@ class Exported(Answer):
     made_up: int
     fixed: tuple[str, ...]
     left_out: int
-    for_cuda: bool
+    for_cuda: bool = False
 
 
 @dataclass(frozen=True)

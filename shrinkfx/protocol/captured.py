@@ -143,7 +143,7 @@ class ImportedValue:
 
 @dataclass(frozen=True)
 class CapturedProgram:
-    """A program that was passed to AOTInductor, and its compile settings.
+    """A program that was passed to Inductor, and its compile settings.
 
     Attributes:
         number: 0 for an object of a session.
@@ -153,7 +153,8 @@ class CapturedProgram:
         inductor: settings with simple values that differ from PyTorch's own.
         others: the changed settings with other values.
         operators: how many it has.
-        file: the ``.pt2``, or a source archive; None if it could not be saved.
+        file: the ``.pt2``, or a source archive, or the script of a graph of
+            torch.compile; None if it could not be saved.
     """
 
     number: int = 0

@@ -540,6 +540,7 @@ class ExportRunnable(Task):
     Attributes:
         path: the file with the code.
         save_dir: the folder with the values of its arguments, or ''.
+        constants: the file with the values of its constant tensors, or ''.
         program: the path for the exported program.
     """
 
@@ -548,6 +549,7 @@ class ExportRunnable(Task):
 
     path: str
     save_dir: str
+    constants: str
     program: str
 
 

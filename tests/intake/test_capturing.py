@@ -159,8 +159,8 @@ def captured(
         ),
         pytest.param(
             "run('a', 1)\nassert run('b', 2) == 3",
-            "b",
-            (2,),
+            "a",
+            (1,),
             (FailedStep.NOTHING, False),
             "steps in PyTorch succeeded, and the script ended with exit code 1",
             id="the script fails after all steps",
@@ -215,6 +215,73 @@ def test_failing_program_is_captured_with_its_inputs(
     assert (came.inputs() if came.asked.inputs else None) == inputs
     assert came.failed() == failed
     assert said in "\n".join(came.said)
+
+
+@pytest.mark.parametrize(
+    ("text", "failed", "inputs"),
+    [
+        ("compile_graph('compile:raise')", FailedStep.COMPILE, None),
+        ("compile_graph('call:segv')([torch.Tensor(1), 5])", FailedStep.CALL, (1,)),
+        ("compile_graph('a')([torch.Tensor(2)])\n1 / 0", FailedStep.NOTHING, (2,)),
+    ],
+)
+def test_failing_graph_of_torch_compile_is_captured_with_its_tensors(
+    captured: Callable[..., Captured],
+    text: str,
+    failed: FailedStep,
+    inputs: tuple[int, ...] | None,
+) -> None:
+    came = captured(f"from torch._inductor.compile_fx import compile_graph\n{text}")
+    assert came.asked is not None
+    assert came.asked.model == came.place / "program-1.py"
+    assert came.asked.run_code
+    assert (came.inputs() if came.asked.inputs else None) == inputs
+    assert came.asked.in_script is not None
+    assert came.asked.in_script.failed is failed
+
+
+def test_graph_that_cannot_be_written_is_reported(
+    captured: Callable[..., Captured],
+) -> None:
+    text = "from torch._inductor.compile_fx import compile_graph\n"
+    with pytest.raises(NothingToReduce, match="no such graph can be written"):
+        captured(f"{text}compile_graph('unsavable call:segv')([])")
+
+
+def test_inputs_of_graph_are_not_saved_if_that_takes_too_long(
+    captured: Callable[..., Captured],
+) -> None:
+    came = captured(
+        "import time; from torch._inductor.compile_fx import compile_graph\n"
+        "class Large:\n"
+        "    def __reduce__(self): time.sleep(1); return int, (7,)\n"
+        "graph = compile_graph('a')\n"
+        "graph([torch.Tensor(Large())])\n"
+        "graph.words = ['call:raise']; graph([torch.Tensor(8)])"
+    )
+    assert came.inputs() == (7,)
+    (said,) = [said for said in came.said if "cannot save the inputs" in said]
+    assert said.endswith("slow down the script: using those of an earlier call")
+
+
+def test_programs_are_tried_in_turn_if_all_steps_succeeded(
+    captured: Callable[..., Captured],
+) -> None:
+    came = captured(
+        "for number, word in enumerate('abc'): run(word, number, name=word)\n1 / 0"
+    )
+    teller = script_capture.Reporter(came.said.append, lambda _: None)
+    seen = [(came.reduced(), came.inputs())]
+    options = came.asked
+    assert options is not None
+    while options := script_capture.resolve_next_program(options, teller):
+        came.asked = options
+        seen.append((came.reduced(), came.inputs()))
+        assert came.failed() == (FailedStep.NOTHING, False)
+    assert seen == [(["a"], (0,)), (["b"], (1,)), (["c"], (2,))]
+    assert came.said[-1].startswith(
+        "captured: that program does not fail; trying the next: call 1 of program 3"
+    )
 
 
 @pytest.mark.parametrize(
@@ -795,7 +862,7 @@ def test_utf8_script_is_captured_in_ascii_locale(
     ("text", "said"),
     [
         ("run('a')", "serve.py did not fail: there is nothing to reduce"),
-        ("sys.exit(3)", "compiled nothing with AOTInductor; the script ended with"),
+        ("sys.exit(3)", "compiled nothing with Inductor; the script ended with"),
         ("run('raise')", "torch.export.export (serve.py:5) raised ValueError"),
         ("run('unsavable call:raise')", "no such thing can be serialized"),
         (

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 from shrinkfx import api
 from shrinkfx.errors import FailsDifferently
@@ -185,6 +186,73 @@ def test_repro_contains_custom_pass_of_script(
     text = reduction.repro.read_text()
     assert "class Refuse" in text
     assert "torch._inductor.config.post_grad_custom_pre_pass = made_1" in text
+
+
+TRAINS = """
+import torch
+import wrong_gradient
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = torch.nn.Linear(8, 8)
+
+    def forward(self, x):
+        x = torch.nn.functional.dropout(self.inner(x), 0.5)
+        torch._dynamo.graph_break()
+        return torch.nn.functional.hardtanh(x).sum()
+
+model = Model()
+torch.compile(model)(torch.randn(4, 8)).backward()
+raise SystemExit("the gradients are wrong")
+"""
+
+WRONG_GRADIENT = """
+import torch
+from torch._inductor.lowering import lowerings
+
+def wrong(a, b):
+    return lowerings[torch.ops.aten.lt.Scalar](a, b - 0.25)
+
+lowerings[torch.ops.aten.le.Scalar] = wrong
+"""
+
+
+def capture_training(tmp_path: Path, messages: list[str]) -> Options:
+    (tmp_path / "wrong_gradient.py").write_text(WRONG_GRADIENT)
+    (tmp_path / "train.py").write_text(TRAINS)
+    options = Options(model=Path(), out=tmp_path / "out", no_explain=True)
+    command = [sys.executable, "train.py"]
+    with api.capture(options, command, listener(messages)) as asked:
+        return asked
+
+
+@pytest.mark.every_run
+def test_forward_and_backward_graphs_are_captured(
+    tmp_path: Path, messages: list[str]
+) -> None:
+    asked = capture_training(tmp_path, messages)
+    assert asked.model == tmp_path / "out" / "capture" / "program-1.py"
+    assert asked.others == (2, 3, 4)
+    assert asked.preload == ("wrong_gradient",)
+    inputs = torch.load(asked.inputs) if asked.inputs else ()
+    assert (4, 8) in [value.shape for value in inputs]
+
+
+def test_wrong_graph_of_training_is_found_and_reduced(
+    tmp_path: Path, messages: list[str]
+) -> None:
+    asked = capture_training(tmp_path, messages)
+    reduction = api.reduce(asked, listener(messages))
+    tried = [line for line in messages if "that program does not fail" in line]
+    assert len(tried) == 1  # the first one, of dropout
+    assert reduction.exit_code == 0
+    assert str(reduction.signature.kind) == "mismatch"
+    assert reduction.operators[1] == 1
+    text = reduction.repro.read_text()
+    assert "aten.le.Scalar" in text
+    assert "# train.py:13" in text
+    assert "torch.compile(model" in text
 
 
 REFUSES = """

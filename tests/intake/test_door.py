@@ -39,6 +39,7 @@ from shrinkfx.protocol.answers import (
     Raised,
     Settings,
 )
+from shrinkfx.protocol.choices import Backend
 from shrinkfx.protocol.requests import ExportRunnable, ReadSettings, Task
 from shrinkfx.run.sweep import SweepFinding, Swept
 from shrinkfx.sweep.examples import SweepFailure
@@ -190,11 +191,13 @@ def test_graph_is_exported_into_run_folder(
     there = (out / "intake").resolve()
     code = there / "fx_graph_runnable.py"
     assert fake_worker.asked[0] == ExportRunnable(
-        str(code), "", str(there / "program.pt2")
+        str(code), "", "", str(there / "program.pt2")
     )
     assert code.read_text() == RUNNABLE
     program = out / "intake" / "program.pt2"
-    assert options == replace(asked, name=graph.name, model=program)
+    assert options == replace(
+        asked, name=graph.name, model=program, backend=Backend.INDUCTOR
+    )
     said = "\n".join(fake_worker.said)
     assert "1 of 2 inputs have generated values" in said
     assert "numbers kept as constants: s1" in said

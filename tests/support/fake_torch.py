@@ -18,6 +18,13 @@ try:
 except PackageNotFoundError:
     __version__ = "0"
 
+class Tensor:
+    def __init__(self, value):
+        self.value = value
+
+    def detach(self):
+        return self.value
+
 class _C:
     _dispatch_dump = staticmethod(lambda name: "debug: registered at ops.py:1\\n")
 
@@ -41,9 +48,10 @@ def custom_op(name):
 import pickle
 
 class _Node:
-    op, target = "call_function", None
+    op, target, stack_trace = "call_function", None, ""
 
     def __init__(self, name):
+        self.name = name
         if "::" in name:
             self.target = type("T", (), {"_schema": type("S", (), {"name": name})})
 
@@ -57,6 +65,9 @@ class ExportedProgram:
 
     def modules(self):
         return [self]
+
+    def state_dict(self):
+        return {}
 
 def export(module, args, kwargs=None, *, dynamic_shapes=None):
     if module == "raise":
@@ -125,6 +136,31 @@ def aoti_compile_and_package(program, *, package_path=None, inductor_configs=Non
 def aoti_load_package(path):
     from torch._inductor.package.package import load_package
     return load_package(path)
+""",
+    "torch/_inductor/compile_fx.py": """
+from torch._inductor.output_code import CompiledFxGraph
+from torch.export import ExportedProgram
+from torch.export.pt2_archive._package import do
+
+def _compile_fx_inner(gm, example_inputs):
+    do(gm.words, "compile")
+    return CompiledFxGraph(gm.words)
+
+def compile_graph(words):
+    return _compile_fx_inner(ExportedProgram(words.split()), [])
+""",
+    "torch/_inductor/output_code.py": """
+from torch.export.pt2_archive._package import AOTICompiledModel
+
+class CompiledFxGraph(AOTICompiledModel):
+    def __call__(self, inputs):
+        return super().__call__(*inputs)
+""",
+    "torch/_dynamo/repro/after_aot.py": """
+def save_graph_repro(file, graph, inputs, compiler):
+    if "unsavable" in graph.words:
+        raise RuntimeError("no such graph can be written")
+    file.write(" ".join(graph.words))
 """,
     "torch/_inductor/package/__init__.py": "from .package import load_package\n",
     "torch/_inductor/package/package.py": """

@@ -64,7 +64,7 @@ def cuda_program(tmp_path: Path) -> Path:
     return path
 
 
-def setup(tmp_path: Path, model: Path, **options: str) -> Setup:
+def setup(tmp_path: Path, model: Path, **options: str | None) -> Setup:
     return Setup(str(tmp_path), model=str(model), **options)  # type: ignore[arg-type]
 
 

@@ -13,6 +13,7 @@ from shrinkfx.protocol.answers import Exported
 from shrinkfx.protocol.requests import ExportRunnable
 from shrinkfx.worker.intake.runnable import Size, export_runnable
 from shrinkfx.worker.loading.devices import archive_on_cpu, device_type
+from shrinkfx.worker.origin import origin_of
 
 pytestmark = pytest.mark.filterwarnings("ignore:could not load")  # torch's own
 
@@ -56,7 +57,9 @@ def exported(
 ) -> tuple[Exported, torch.export.ExportedProgram]:
     code, program = folder / "fx_graph_runnable.py", folder / "program.pt2"
     code.write_text(text)
-    task = ExportRunnable(str(code), save_dir, str(program))
+    constants = folder / "constants.pt"
+    values = str(constants) if constants.exists() else ""
+    task = ExportRunnable(str(code), save_dir, values, str(program))
     made = export_runnable(task, lambda _: None, folder)
     if device_type(str(program)) == "cuda":
         return made, torch.export.load(archive_on_cpu(str(program), folder))
@@ -133,6 +136,43 @@ def test_writes_to_inputs_are_kept_in_the_program(tmp_path: Path) -> None:
     args, _ = program.example_inputs
     assert args[0].tolist() == [0, 0]
     assert "copy" in str(program.graph)
+
+
+def test_random_operators_of_inductor_become_those_of_pytorch(tmp_path: Path) -> None:
+    prims = "torch.ops.prims.inductor"
+    body = (
+        f"seeds = {prims}_seeds.default(2, device(type='cpu'))\n        "
+        f"first = {prims}_lookup_seed.default(seeds, 0)\n        "
+        f"y = {prims}_random.default([3], first, 'randn') + x\n        "
+        f"z = {prims}_randint.default(0, 5, [3], first)\n        "
+        "return (y, z)"
+    )
+    load = written(tmp_path / "saved", torch.zeros(3))
+    _, program = exported(tmp_path, runnable(load, "x", body))
+    operators = [str(node.target) for node in program.graph.nodes]
+    assert "aten.randn.default" in operators
+    assert "aten.randint.low" in operators
+    assert not any("inductor" in name for name in operators)
+
+
+def test_saved_constants_are_used(tmp_path: Path) -> None:
+    torch.save({"c": torch.tensor([1.0, 2.0, 5.0])}, tmp_path / "constants.pt")
+    load = written(tmp_path / "saved", torch.ones(3))
+    init = "self.register_buffer('c', torch.randn([3]))"
+    _, program = exported(tmp_path, runnable(load, "x", "return (x * self.c,)", init))
+    (result,) = program.module()(torch.ones(3))
+    assert result.tolist() == [1, 2, 5]
+
+
+def test_nodes_have_the_lines_of_the_captured_script(tmp_path: Path) -> None:
+    body = "y = x + 1\n        z = torch.relu(y)\n        return (z,)"
+    text = runnable(written(tmp_path / "saved", torch.zeros(3)), "x", body)
+    trace = '  File "/home/who/train.py", line 12, in forward'
+    traces = {"y": trace, "z": None, "other": "no"}
+    _, program = exported(tmp_path, f"{text}\nstack_traces = {traces!r}\n")
+    origins = {str(n.target): origin_of(n) for n in program.graph.nodes}
+    assert origins["aten.add.Tensor"] == "train.py:12"
+    assert origins["aten.relu.default"] == ""
 
 
 def test_cuda_graph_is_saved_for_cuda_without_a_gpu(

@@ -544,11 +544,11 @@ def _why_none(capture: Capture, end: ScriptEnd) -> str:
         return f"{command} did not import PyTorch: {why}; {failed}{advice}"
     if not capture.programs:
         return (
-            f"{command} compiled nothing with AOTInductor; {failed}\nshrinkfx watches "
-            "torch.export.export, torch._inductor.aoti_compile_and_package and "
-            "aoti_load_package, and calls of loaded packages\nfor a failure of "
-            "torch.compile: run the script with TORCH_COMPILE_DEBUG=1, and pass the "
-            "fx_graph_runnable file to shrinkfx with --run-code --backend inductor"
+            f"{command} compiled nothing with Inductor; {failed}\nshrinkfx watches "
+            "torch.compile, torch.export.export, torch._inductor."
+            "aoti_compile_and_package and aoti_load_package, and calls of what they "
+            "return\nif torch.compile fails before it calls Inductor, or calls another "
+            "backend, shrinkfx cannot reduce the failure"
         )
     return (
         f"{command} did not fail: there is nothing to reduce\ncaptured: "

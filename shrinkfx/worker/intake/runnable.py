@@ -52,6 +52,9 @@ def export_runnable(task: ExportRunnable, note: Note, folder: Path) -> Exported:
     torch.manual_seed(0)  # for values that the file does not contain
     text = _OF_INDUCTOR.sub(r"\1(", text)
     names = _run(text, task.path, "repro", _RANDOM)
+    if task.constants:
+        constants = torch.load(task.constants, weights_only=True, map_location="cpu")
+        names["mod"].load_state_dict(constants)
     reader = _read(names, task.save_dir)
     module = _OnTensors(names["mod"], reader)
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""Capture, inside a user's script, the programs that go to AOTInductor.
+"""Capture, inside a user's script, the programs that go to Inductor.
 
 Each step is written to disk before it begins. The package is loaded by path, under
 another name, into the interpreter that runs the script. That interpreter may not have

@@ -1,4 +1,4 @@
-"""Save programs and inputs on their way to AOTInductor."""
+"""Save programs and inputs on their way to Inductor."""
 
 from __future__ import annotations
 
@@ -114,14 +114,19 @@ def _saved(exported: Any, path: str) -> str:
 def _saved_as_script(module: Any, inputs: Sequence[Any], path: str) -> str:
     """Save a graph as the script that PyTorch writes of it (``fx_graph_runnable``).
 
-    A table of the lines of the user's code is added.
+    A table of the lines of the user's code is added. The values of constant tensors are
+    in a file next to the script, which only makes them up.
     """
+    import torch
+
     dumps, draft = import_module("torch._dynamo.repro.after_aot"), _draft(path)
     try:
         with open(draft, "w", encoding="utf-8") as file:
             dumps.save_graph_repro(file, module, inputs, "inductor")
             traces = {node.name: node.stack_trace for node in module.graph.nodes}
             file.write(f"\n{STACK_TRACES} = {traces!r}\n")
+        if constants := module.state_dict():
+            torch.save(constants, f"{path}.pt")
         os.replace(draft, f"{path}.py")
     except Exception as error:  # noqa: BLE001 - what cannot be written may still be compiled
         return _in_short(error)
