@@ -168,7 +168,7 @@ def test_nodes_have_the_lines_of_the_captured_script(tmp_path: Path) -> None:
     body = "y = x + 1\n        z = torch.relu(y)\n        return (z,)"
     text = runnable(written(tmp_path / "saved", torch.zeros(3)), "x", body)
     trace = '  File "/home/who/train.py", line 12, in forward'
-    traces = {"y": trace, "z": None, "other": "no"}
+    traces = {"y": trace, "z": "", "other": "no"}
     _, program = exported(tmp_path, f"{text}\nstack_traces = {traces!r}\n")
     origins = {str(n.target): origin_of(n) for n in program.graph.nodes}
     assert origins["aten.add.Tensor"] == "train.py:12"

@@ -516,8 +516,8 @@ def _why_not(step: Step, program: CapturedProgram | None, end: ScriptEnd) -> str
             "the script that compiles it, or pass the .pt2 that it was compiled from"
         )
     return (
-        f"{ended}\nthe program cannot be saved: {program.unsaved}\nexport it in a form "
-        "that can be saved, and pass that .pt2"
+        f"{ended}\nthe program cannot be saved: {program.unsaved}\nchange the script "
+        "so that it can be saved, or export it in another form, and pass that .pt2"
     )
 
 

@@ -29,6 +29,7 @@ from shrinkfx.protocol.captured import STACK_TRACES
 from shrinkfx.protocol.requests import ExportRunnable
 from shrinkfx.worker.forkserver.supervise import Note
 from shrinkfx.worker.loading.devices import read_cuda_storages_on, save_for_cuda
+from shrinkfx.worker.origin import graphs_of
 from shrinkfx.worker.private_api import dump_api
 
 _CUDA = re.compile(r"device\(type='cuda'(?:, index=\d+)?\)")
@@ -72,7 +73,7 @@ def export_runnable(task: ExportRunnable, note: Note, folder: Path) -> Exported:
 
 
 def _set_stack_traces(
-    exported: ExportedProgram, path: str, text: str, traces: Mapping[str, str | None]
+    exported: ExportedProgram, path: str, text: str, traces: Mapping[str, str]
 ) -> None:
     """Replace the origins of nodes in a file by those in the user's code.
 
@@ -81,7 +82,8 @@ def _set_stack_traces(
     """
     lines = text.splitlines()
     in_file = re.compile(rf'File "{re.escape(path)}", line (\d+)')
-    for node in exported.graph.nodes:
+    graphs = graphs_of(exported.graph_module).values()
+    for node in (node for graph in graphs for node in graph.nodes):
         node.meta.pop("nn_module_stack", None)  # of the module around the graph
         places = in_file.findall(node.stack_trace or "")
         if places:

@@ -120,17 +120,31 @@ def _saved_as_script(module: Any, inputs: Sequence[Any], path: str) -> str:
     import torch
 
     dumps, draft = import_module("torch._dynamo.repro.after_aot"), _draft(path)
+    constants = module.state_dict()
+    if any(value.is_mkldnn for value in constants.values()):
+        return "freezing has packed its weights (torch._inductor.config.freezing)"
     try:
         with open(draft, "w", encoding="utf-8") as file:
             dumps.save_graph_repro(file, module, inputs, "inductor")
-            traces = {node.name: node.stack_trace for node in module.graph.nodes}
-            file.write(f"\n{STACK_TRACES} = {traces!r}\n")
-        if constants := module.state_dict():
+            file.write(f"\n{STACK_TRACES} = {_list_stack_traces(module)!r}\n")
+        if constants:
             torch.save(constants, f"{path}.pt")
         os.replace(draft, f"{path}.py")
     except Exception as error:  # noqa: BLE001 - what cannot be written may still be compiled
         return _in_short(error)
     return ""
+
+
+def _list_stack_traces(module: Any) -> dict[str, str]:
+    """Map the nodes of a graph and its subgraphs to their lines in the user's code.
+
+    A name that nodes of different lines have is omitted.
+    """
+    found: dict[str, set[str]] = {}
+    for part in module.modules():
+        for node in getattr(getattr(part, "graph", None), "nodes", ()):
+            found.setdefault(node.name, set()).add(node.stack_trace or "")
+    return {name: traces.pop() for name, traces in found.items() if len(traces) == 1}
 
 
 def _draft(path: str) -> str:
