@@ -468,8 +468,8 @@ def minify(
     Args:
         path: the failing program: the path of a ``.pt2`` from ``torch.export.save``;
             the path of a dump, from PyTorch's AOTI minifier or of a torch.compile graph
-            saved as Python; an ``ExportedProgram``; or an ``nn.Module``, which shrinkfx
-            exports with ``args``, ``kwargs`` and ``dynamic_shapes``.
+            saved as Python; an ``ExportedProgram``; or an ``nn.Module`` or a function,
+            which shrinkfx exports with ``args``, ``kwargs`` and ``dynamic_shapes``.
         args: positional arguments for the export of a module; for an
             ``ExportedProgram``, the failing inputs.
         kwargs: keyword arguments, likewise.
@@ -490,8 +490,9 @@ def minify(
         sandbox: ``on`` runs the program, and all that loads or compiles it, in a
             sandbox of bubblewrap; ``auto``, only where bubblewrap works; or ``off``.
         device: device to move the program to: ``cpu``, ``cuda`` or ``cuda:1``.
-        backend: ``aoti``; ``interpreter``, which checks CUDA kernels without a GPU; or
-            ``auto``, the interpreter for a CUDA program if there is no GPU.
+        backend: ``aoti``; ``inductor``, which is ``torch.compile``; ``interpreter``,
+            which checks CUDA kernels without a GPU; or ``auto``, the interpreter for a
+            CUDA program if there is no GPU, else ``aoti``.
         arch: GPU architecture of the interpreter's kernels, such as ``sm_90``.
         probe: what the interpreter runs: ``real`` (the kernels on the failing inputs),
             ``hints`` (on AOTInductor's benchmark inputs), ``contract`` (declared sizes

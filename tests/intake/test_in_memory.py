@@ -98,6 +98,17 @@ def test_module_is_exported_and_saved_once_in_run_folder(
     assert [*options.model.parent.iterdir()] == [options.model]
 
 
+def test_function_is_exported_as_a_module(run_options: list[Options]) -> None:
+    def scaled(x: Tensor, by: Tensor) -> Tensor:
+        return x * by
+
+    shrinkfx.minify(scaled, args=(X, BIAS["bias"][0]), backend="inductor")
+    (options,) = run_options
+    assert (options.called, options.backend) == ("scaled", "inductor")
+    (result,) = [torch.export.load(options.model).module()(X, torch.tensor(3.0))]
+    assert torch.equal(result, X * 3)
+
+
 def test_exported_program_is_saved_with_failing_inputs(
     run_options: list[Options], tmp_path: Path
 ) -> None:

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -42,16 +43,18 @@ def name_program(program: object) -> str:
         return "program"
     if isinstance(program, nn.Module):
         return type(program).__name__
+    if isinstance(program, FunctionType):
+        return program.__name__.strip("<>")
     raise UsageError(
-        f"minify() takes a path, an ExportedProgram, or an nn.Module with args=(...); "
-        f"this is of type {type(program).__name__}"
+        "minify() takes a path, an ExportedProgram, or an nn.Module or a function with "
+        f"args=(...); this is of type {type(program).__name__}"
     )
 
 
 def export_program(
     program: object, args: tuple[Any, ...] | None, kwargs: Any, dynamic_shapes: Any
 ) -> ExportedProgram:
-    """Export a module as it is; return an ``ExportedProgram`` unchanged.
+    """Export a module or a function; return an ``ExportedProgram`` unchanged.
 
     Raises:
         UsageError: a module without arguments, or a program with dynamic shapes.
@@ -63,7 +66,9 @@ def export_program(
                 "dynamic_shapes= applies to a module; this program is already exported"
             )
         return program
-    assert isinstance(program, nn.Module)
+    module = program if isinstance(program, nn.Module) else nn.Module()
+    if module is not program:
+        module.forward = program  # type: ignore[assignment]
     if args is None and kwargs is None:
         raise UsageError("exporting a module needs its arguments: pass args=(...)")
     with (
@@ -71,7 +76,7 @@ def export_program(
         torch.no_grad(),
     ):
         return torch.export.export(
-            program, args or (), kwargs, dynamic_shapes=dynamic_shapes
+            module, args or (), kwargs, dynamic_shapes=dynamic_shapes
         )
 
 
