@@ -366,15 +366,15 @@ BUDGETS = {
     "preloads": 920,
     "program": 2_630,
     "protocol": 1_160,
-    "report": 3_121,
-    "run": 4_952,
+    "report": 3_195,
+    "run": 4_962,
     "search": 1_380,
     "strategies": 810,
     "sweep": 550,
     "system": 550,
     "testing": 370,
     "top": 170,
-    "worker": 16_385,
+    "worker": 16_400,
 }
 """The most code lines of each package. Raising one needs a dated reason in
 ``docs/decisions.md``; lower it when a package has become smaller."""

@@ -14,7 +14,7 @@ from shrinkfx.failure.signature import Signature
 from shrinkfx.preloads.preload_bundle import PreloadBundle
 from shrinkfx.protocol.answers import Printed
 from shrinkfx.report.record import EMBEDDED, NoSource, ReproFiles, RunRecord
-from shrinkfx.report.repro import DATA, Data, write_embedded, write_repro
+from shrinkfx.report.repro import DATA, EXAMPLE, Data, write_embedded, write_repro
 from shrinkfx.system.folders import DRAFT, draft_of, minimal_program, publish_draft
 
 _EMBED_BYTES = 256 * 1024
@@ -166,7 +166,7 @@ def _attempts(
         names = ("passing", "failing") if record.conditions.passes else ("failing",)
         runs = {name: _FROM_FILE.format(name) for name in names}
         if not values:
-            runs = {"failing": "exported.example_inputs[0]"}
+            runs = {"failing": EXAMPLE}
         text = write_embedded(
             carried,
             record,

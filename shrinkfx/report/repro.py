@@ -24,6 +24,9 @@ SAVED = "repro.pt2"
 
 DATA = "repro_inputs.pt"
 
+EXAMPLE = "exported.example_inputs[0]"
+"""The inputs that an embedded program was exported with."""
+
 
 class Data(StrEnum):
     """The source of the values of weights and inputs, simplest first."""
@@ -163,15 +166,23 @@ def write_embedded(
         "model._forward_pre_hooks.clear()  # skip the module's own input checks",
         *(f"{run} = {inputs}" for run, inputs in runs.items()),
     ]
+    compiled_for = ""
     if is_jit(record) and record.programs.after.dynamic_dims:
-        load.append(_MARK_AS_EXPORTED.strip().format(runs=", ".join(runs)))
+        names = [*runs]
+        if runs["failing"] != EXAMPLE:
+            compiled_for = "args"
+            names.append(compiled_for)
+            load.append(f"{compiled_for} = {EXAMPLE}")
+        load.append(_MARK_AS_EXPORTED.strip().format(runs=", ".join(names)))
     parts = [
         format_header(record, *remarks, f"{why}: this script embeds the program."),
         _imports(record, definitions, "base64", "io"),
         unpacking,
         *_registrations(definitions),
         "\n".join(load),
-        format_run(record, "program = exported", "failing", "model.forward"),
+        format_run(
+            record, "program = exported", "failing", compiled_for, "model.forward"
+        ),
     ]
     return _join(parts)
 
@@ -316,9 +327,10 @@ def _inputs(printed: Source, values: Values, record: RunRecord) -> str:
         ]
         lines.append(_tuple(run, texts))
     if is_jit(record):
-        passes, called = record.conditions.passes, _called_with(printed, record)
-        names = _RUNS if passes else (called,)
-        return "\n".join([*lines, *_mark_dynamic(printed.dynamic_shapes, names)])
+        runs = _RUNS if record.conditions.passes else (_called_with(printed, record),)
+        names = {_compiled_for(printed, record): None, **dict.fromkeys(runs)}
+        marks = _mark_dynamic(printed.dynamic_shapes, [*filter(None, names)])
+        return "\n".join([*lines, *marks])
     return "\n".join([*lines, *printed.dims])
 
 
@@ -353,8 +365,20 @@ def _run(printed: Source, record: RunRecord) -> str:
     dynamic = "" if shapes == "None" else f", dynamic_shapes={shapes}"
     example = _example(printed, record)
     export = f"program = torch.export.export(model, {example}{dynamic})"
-    called_with = _called_with(printed, record)
-    return "model = Repro().eval()\n" + format_run(record, export, called_with)
+    called_with, first = _called_with(printed, record), _compiled_for(printed, record)
+    return "model = Repro().eval()\n" + format_run(record, export, called_with, first)
+
+
+def _compiled_for(printed: Source, record: RunRecord) -> str:
+    """Return the variable of the inputs to compile dynamic dims for.
+
+    Returns:
+        '' if the first call has these inputs, or no dim is dynamic.
+    """
+    example = _example(printed, record)
+    is_passing = record.conditions.passes
+    first_call = "passing" if is_passing else _called_with(printed, record)
+    return "" if printed.dynamic_shapes == "None" or example == first_call else example
 
 
 def _called_with(printed: Source, record: RunRecord) -> str:
@@ -396,7 +420,11 @@ for values in ({runs},):  # the dims that the program declares dynamic
 
 
 def format_run(
-    record: RunRecord, export: str, called_with: str, called: str = "model"
+    record: RunRecord,
+    export: str,
+    called_with: str,
+    compiled_for: str = "",
+    called: str = "model",
 ) -> str:
     """Return the statements after the model: export, compile, run, compare.
 
@@ -404,6 +432,8 @@ def format_run(
         export: the statement that assigns ``program``.
         called_with: the name of the tuple of inputs; the tuple ``passing`` exists in
             addition if the repro has a run that must pass.
+        compiled_for: the name of the tuple of inputs that ``torch.compile`` compiles
+            for, or '' for those of the first call.
         called: the function that ``torch.compile`` compiles.
     """
     conditions, signature = record.conditions, record.signature
@@ -428,6 +458,7 @@ def format_run(
         "is_memory_fault": at_memory,
         "is_jit": is_jit(record),
         "called": called,
+        "compiled_for": compiled_for,
         "guarded": record.guarded,
         "needs_asan": record.needs_asan,
         "need_not_show": record.need_not_show,

@@ -774,7 +774,8 @@ class Verification:
         if is_shown or state.stopped:
             return
         if state.search.is_open:
-            context.note(_OPEN_STAGES)
+            build = _NORMAL_BUILD if context.makes_packages else ""
+            context.note(f"{_OPEN_STAGES}{build}")
         context.budget.reserve_s, context.budget.overtime_s = self._reserve_s, 0.0
         with stop_on_errors(context, state):
             run_search_stages(self._program, state)
@@ -1007,9 +1008,9 @@ class Verification:
 
 
 _OPEN_STAGES = (
-    "this repro.py does not fail: testing which candidates fail as source code and "
-    "with a normal AOTInductor build"
+    "this repro.py does not fail: testing which candidates fail as source code"
 )
+_NORMAL_BUILD = " and with a normal AOTInductor build"
 _REFUSAL = "its repro does not fail in every run"
 _STEP = "verifying an earlier step ({} operators)"
 _CANDIDATE = "verifying a candidate ({} operators)"

@@ -174,7 +174,8 @@ def settings_of(context: RunContext) -> SweepSettings:
 class ExampleRunner:
     """Runs the program at sizes, with a package that is compiled once.
 
-    Only AOTInductor makes packages: other backends compile again for each example.
+    Only AOTInductor makes packages. With torch.compile, the first example fills a cache
+    for the others; the interpreter compiles again for each example.
     """
 
     def __init__(
@@ -187,7 +188,7 @@ class ExampleRunner:
         limits = context.limits(_TIMEOUT_S)
         guarded = settings.guard_pages and not context.ready.no_guard_pages
         options = CheckOptions(
-            package=self._package if self._has_package else None,
+            package=None if context.interprets else self._package,
             probe=Probe(context.options.probe) if context.options.probe else None,
             guard_pages=Guard.AFTER if guarded else Guard.OFF,
         )
@@ -198,12 +199,11 @@ class ExampleRunner:
             raise UsageError(
                 "--probe only works for CUDA without a GPU: add --device cuda"
             )
-        if not self._has_package:
-            where = "on the interpreter" if context.interprets else "with torch.compile"
-            context.note(f"{where}, code is generated again for each example")
-            if settings.ranges == "beyond":
-                where = "the interpreter" if context.interprets else "torch.compile"
-                raise UsageError(f"--beyond-ranges: {where} does not check ranges")
+        if context.interprets:
+            context.note("on the interpreter, code is generated again for each example")
+        if not self._has_package and settings.ranges == "beyond":
+            where = "the interpreter" if context.interprets else "torch.compile"
+            raise UsageError(f"--beyond-ranges: {where} does not check ranges")
 
     def inside(self, sizes: Sizes) -> Example:
         return self._run(sizes, outside=False)

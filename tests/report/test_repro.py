@@ -24,7 +24,7 @@ from shrinkfx.failure.readers.memory import MemoryReport
 from shrinkfx.failure.readers.script import STAGE_OF_CALL
 from shrinkfx.failure.signature import MEMORY_FAULT, Kind, Signature, Stage
 from shrinkfx.preloads.preload_bundle import Definitions
-from shrinkfx.protocol.choices import Guard
+from shrinkfx.protocol.choices import Backend, Guard
 from shrinkfx.protocol.source import Expression, Input, Source, Weight
 from shrinkfx.report.header import is_of_interpreter, read_failure, set_cause
 from shrinkfx.report.record import (
@@ -133,9 +133,12 @@ def test_script_restarts_python_with_the_hash_seed() -> None:
 
 
 @pytest.mark.parametrize("failure", [None, CORRUPT])
-def test_every_line_that_can_fail_has_a_known_stage(failure: Signature | None) -> None:
+@pytest.mark.parametrize("backend", [Backend.AOTI, Backend.INDUCTOR])
+def test_every_line_that_can_fail_has_a_known_stage(
+    failure: Signature | None, backend: Backend
+) -> None:
     told: dict[str, Any] = {} if failure is None else {"signature": failure}
-    run = script(**told).partition("with torch.no_grad():\n")[2]
+    run = script(backend=backend, **told).partition("with torch.no_grad():\n")[2]
     for line in run.splitlines():
         assert any(call in line for call in STAGE_OF_CALL), line
 
@@ -596,6 +599,23 @@ def cases_of_programs() -> Iterator[tuple[str, str]]:
     runs = {"passing": "(torch.ones(3),)", "failing": "(torch.ones(4),)"}
     text = write_embedded("minimal.pt2", about(passes=True), [], runs, NoSource.PASSES)
     yield "embedded program", text
+    jit: dict[str, Any] = {"backend": Backend.INDUCTOR}
+    yield "torch.compile", script(inductor={"max_autotune": True}, **jit)
+    for own in ("failing", "passing", "passing failing"):
+        yield f"torch.compile, own inputs of {own}", swept(own=own, **jit)
+    writes = about(keeps_state=True, calls=2, **jit)
+    yield "torch.compile, writes", written(writes, inputs=(two_sets,))
+    flaky = about(Kind.COMPILE_ERROR, signature=ANY_COMPILE_ERROR, runs=9, **jit)
+    yield "torch.compile, flaky", written(flaky, inputs=(two_sets,))
+    record = about(**jit)
+    after = replace(record.programs.after, dynamic_dims=1)
+    dynamic = replace(record, programs=replace(record.programs, after=after))
+    runs = {"failing": "(torch.ones(4),)"}
+    text = write_embedded("minimal.pt2", dynamic, [], runs, NoSource.PASSES)
+    yield "torch.compile, embedded program", text
+
+
+ANY_COMPILE_ERROR = Signature(Kind.COMPILE_ERROR, Stage.COMPILE, "no", "no")
 
 
 def test_scripts_match_the_golden_file(tmp_path: Path) -> None:

@@ -232,7 +232,7 @@ def test_missing_gpu_is_refused(
         (1, Backend.AUTO, "cuda:1", "CUDA_VISIBLE_DEVICES='5'"),
         (1, Backend.INTERPRETER, "cuda:1", "uses no GPU"),
         (0, Backend.INTERPRETER, "cpu", "CUDA kernels"),
-        (0, Backend.INDUCTOR, None, "compiles programs for the CPU"),
+        (0, Backend.INDUCTOR, "", "compiles programs for the CPU"),
     ],
 )
 def test_device_that_does_not_fit_the_backend_is_refused(
@@ -242,7 +242,7 @@ def test_device_that_does_not_fit_the_backend_is_refused(
     monkeypatch: pytest.MonkeyPatch,
     count: int,
     backend: Backend,
-    device: str | None,
+    device: str,
     said: str,
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5")

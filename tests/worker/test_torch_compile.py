@@ -107,6 +107,26 @@ def test_buffers_of_the_program_stay_as_they_are(
     assert exported.state_dict["calls"] == 0
 
 
+def test_returned_values_are_not_the_buffers(
+    tmp_path: Path, graphs: list[list[Any]]
+) -> None:
+    class Steps(torch.nn.Module):
+        calls: torch.Tensor
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("calls", torch.zeros(1))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.calls.add_(x)
+
+    inputs = Inputs((torch.ones(1),), {})
+    functional = torch.export.export(Steps(), inputs.args).run_decompositions({})
+    function = compiled(functional, tmp_path, [], inputs)
+    results = [call(function, inputs)[0] for _ in range(2)]
+    assert [result.item() for result in results] == [1, 2]  # as a repro returns them
+
+
 def test_error_of_the_compiler_is_not_hidden(
     exported: ExportedProgram, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

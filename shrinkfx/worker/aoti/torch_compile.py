@@ -21,8 +21,8 @@ from shrinkfx.worker.model import Inputs, user_placeholders
 from shrinkfx.worker.private_api import inductor_api
 from shrinkfx.worker.private_api.graph_api import pytree
 
-NO_CACHES = {"fx_graph_cache": False}
-"""Options without which Inductor may take the code of an earlier compilation."""
+WITH_CACHE = {"fx_graph_cache": True}
+"""Options with which Inductor takes the code of an earlier compilation."""
 
 
 class _CompiledOnly(BaseException):
@@ -37,9 +37,10 @@ class CompiledProgram:
     compile again at a call with other sizes; the stage is then ``COMPILE`` meanwhile.
 
     Args:
-        cache: a folder for compiled kernels, which all checks of a run share. A kernel
-            is found by the digest of its text; programs are lowered again each time.
-        inputs: the inputs of the first call; the sizes that the program declares
+        cache: a folder for compiled kernels, which checks share. A kernel is found by
+            the digest of its text. Programs are lowered again each time, unless the
+            options are those of ``WITH_CACHE``.
+        inputs: the inputs to compile it for; the sizes that the program declares
             dynamic are dynamic, and all others are not.
     """
 
@@ -52,11 +53,12 @@ class CompiledProgram:
         inputs: Inputs,
     ) -> None:
         os.environ[CACHE] = str(cache)
-        self._note, self._options = note, {**NO_CACHES, **options}
+        self._note, self._options = note, {"fx_graph_cache": False, **options}
         self._dynamic_dims = find_dynamic_dims(exported, inputs)
         self._only_compiles = True
         module = exported.module(check_guards=False)
         module._forward_pre_hooks.clear()  # they compare inputs with the ranges
+        _return_values(module, exported)
         if mutates(exported):
             module = copy.deepcopy(module)  # the program keeps its weights and buffers
         # Dynamo would trace how a GraphModule reports an error, and hide the error.
@@ -94,6 +96,21 @@ class CompiledProgram:
             return compiled(*values)
 
         return run
+
+
+def _return_values(module: torch.fx.GraphModule, exported: ExportedProgram) -> None:
+    """Return values that are written to a buffer or an input, as a repro does.
+
+    The module would return the buffer or input itself.
+    """
+    names = {node.name for node in exported.graph.nodes}
+    output = module.graph.output_node()
+    for node in output.all_input_nodes:
+        if node.target is torch.ops.aten.copy_.default and node.name not in names:
+            value = node.args[1]
+            assert isinstance(value, torch.fx.Node)
+            output.replace_input_with(node, value)
+    module.recompile()
 
 
 def find_dynamic_dims(

@@ -37,7 +37,11 @@ from shrinkfx.protocol.operators import Misbehavior
 from shrinkfx.protocol.requests import CheckOptions, Request, Setup
 from shrinkfx.worker.aoti import backend as aoti
 from shrinkfx.worker.aoti.fast_build import StepPassed
-from shrinkfx.worker.aoti.torch_compile import CompiledProgram
+from shrinkfx.worker.aoti.torch_compile import (
+    WITH_CACHE,
+    CompiledProgram,
+    find_dynamic_dims,
+)
 from shrinkfx.worker.checking import evidence
 from shrinkfx.worker.checking.reference import (
     Closeness,
@@ -344,13 +348,17 @@ def _check_with_torch_compile(check: Check) -> Answer:
     before.run_eager()
     inductor = _inductor_options(check.setup, options)
     cache = Path(check.setup.directory, "inductor")
+    if options.package:  # later runs of this program take its code from there
+        inductor, cache = {**inductor, **WITH_CACHE}, Path(f"{options.package}.cache")
     program = run.exported, cache, inductor, note
-    compiled = CompiledProgram(*program, run.passing or run.failing)
+    # Dynamic dims are compiled for the sizes of the example, as AOTInductor does.
+    example = run.example if find_dynamic_dims(run.exported, run.example) else None
+    compiled = CompiledProgram(*program, example or run.passing or run.failing)
     if failure := before.find_failure(compiled, note):
         return failure
     if run.passing and mutates(run.exported):
         # With the initial values of its buffers.
-        compiled = CompiledProgram(*program, run.failing)
+        compiled = CompiledProgram(*program, example or run.failing)
     runs = 1 if mutates(run.exported) else options.runs
     attempts = (
         partial(_run_until_it_fails, reference, filled, runs, note)
