@@ -367,7 +367,7 @@ BUDGETS = {
     "program": 2_630,
     "protocol": 1_160,
     "report": 3_195,
-    "run": 4_962,
+    "run": 4_970,
     "search": 1_380,
     "strategies": 810,
     "sweep": 550,

@@ -71,6 +71,7 @@ from shrinkfx.program.skeleton import FEEDS, Role, Skeleton
 from shrinkfx.protocol.answers import Description, Ending, Examined
 from shrinkfx.protocol.choices import (
     MANY_BYTES,
+    Backend,
     Build,
     GraphForm,
     Guard,
@@ -485,6 +486,7 @@ def _request(original: InputProgram) -> BaselineRequest:
         options.baseline_runs,
         MAX_CALLS if original.described.description.keeps_state else 1,
         context.budget,
+        has_guards=context.makes_packages,
     )
 
 
@@ -678,9 +680,15 @@ def reproduce_failure(context: RunContext) -> Subject:
     Raises:
         LoadError: eager cannot run the program.
         NotReproducible: the program does not fail as asked.
+        UsageError: the backend does not support an option.
     """
     if not context.interprets:
         _refuse_probes(context.options)
+    if context.ready.backend == Backend.INDUCTOR and context.options.until in _OF_AOTI:
+        raise UsageError(
+            f"--until {context.options.until} is a failure of AOTInductor's packages, "
+            "and torch.compile makes none: use --backend aoti"
+        )
     if context.ready.gpu:
         context.note(f"running on {context.ready.gpu}")
     with _note_missing_failure():
@@ -804,6 +812,8 @@ def _refuse_probes(options: Options) -> None:
     for name in filter(probes.get, probes):
         raise UsageError(f"{name} only works for CUDA without a GPU: add --device cuda")
 
+
+_OF_AOTI = (Kind.CHECK_INPUTS, Kind.LOAD_ERROR)
 
 _IGNORED = (
     "the interpreter overrides the settings {}: a failure that needs your values does "

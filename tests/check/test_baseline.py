@@ -318,6 +318,14 @@ def test_nan_asserts_are_enabled_in_a_separate_build() -> None:
     assert not any("nan_asserts" in r.options.inductor for r in server.asked[:-1])
 
 
+def test_inputs_are_not_checked_without_guards() -> None:
+    request = BaselineRequest(max_runs=100, has_guards=False)
+    crashing, nan = FakeServer(CRASHES), FakeServer(IS_NAN, CRASHES)
+    find_baseline(compiler(crashing), request)
+    assert not any(request.options.sanity for request in crashing.asked)
+    assert "AOTI_RUNTIME" not in find_baseline(compiler(nan), request).warning
+
+
 def test_failure_in_nine_of_ten_runs_is_flaky() -> None:
     base, _ = found(FakeServer(*[CRASHES] * 8, PASSES, CRASHES))
     assert base.rate == 10 / 11

@@ -42,6 +42,7 @@ class BaselineRequest:
             means ``MAX_RUNS``, and no longer than the compilation took.
         max_calls: the highest number of calls in one run.
         budget: if it is short, optional runs are skipped.
+        has_guards: compiled code can check its inputs, as AOTInductor's can.
     """
 
     until: str | None = None
@@ -50,6 +51,7 @@ class BaselineRequest:
     max_runs: int | None = None
     max_calls: int = 1
     budget: Allowance = UNLIMITED
+    has_guards: bool = True
 
     @property
     def wanted(self) -> str:
