@@ -42,7 +42,8 @@ class BaselineRequest:
             means ``MAX_RUNS``, and no longer than the compilation took.
         max_calls: the highest number of calls in one run.
         budget: if it is short, optional runs are skipped.
-        has_guards: compiled code can check its inputs, as AOTInductor's can.
+        has_guards: compiled code can check its inputs and name a wrong value, as that
+            of AOTInductor can.
     """
 
     until: str | None = None

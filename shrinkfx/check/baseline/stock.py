@@ -154,9 +154,9 @@ _FEW_RUNS = (
 def _find_other_cause(attempt: Attempt, build: Build) -> str:
     """Look for another cause if there is time to compile the program again.
 
-    The program runs with input guards and, for a NaN, with checks of all values.
-    AOTInductor's packages have the guards, and a variable enables them at run time, so
-    a kept package is run again. Checks of values need a build of their own.
+    The program runs with input guards and, for a NaN, with checks of all values. Every
+    package has the guards, and a variable enables them at run time, so a kept package
+    is run again. Checks of values need a build of their own.
 
     Returns:
         A description of the possible cause, or ''. A check that fails where the program
@@ -165,10 +165,8 @@ def _find_other_cause(attempt: Attempt, build: Build) -> str:
     target, share = attempt.target, attempt.request.budget.share()
     assert target is not None
     ran = target.stage in (Stage.RUN, Stage.COMPARE)
-    if not ran or target.kind in (Kind.CHECK_INPUTS, Kind.HANG, Kind.OOM):
-        return ""
-    has_guards, is_nan = attempt.request.has_guards, target.kind is Kind.NAN
-    if not has_guards and not is_nan:
+    known = (Kind.CHECK_INPUTS, Kind.HANG, Kind.OOM)
+    if not ran or target.kind in known or not attempt.request.has_guards:
         return ""
     if attempt.compiled.seconds > share:
         attempt.request.note(
@@ -177,13 +175,12 @@ def _find_other_cause(attempt: Attempt, build: Build) -> str:
         )
         return ""
     client = attempt.client.with_options(build=build, sanity=True)
-    settings = [(_GUARDS, f"--env {_GUARDS}", "sizes and strides")] * has_guards
-    if is_nan:
+    under, again, checks = _GUARDS, f"--env {_GUARDS}", "sizes and strides"
+    if target.kind is Kind.NAN:
         inductor = {**client.options.inductor, "nan_asserts": True}
         client = client.with_options(package=None, inductor=inductor)
-        settings.append((_NAN, f"--inductor-config {_NAN}=True", "values"))
-    names, flags, checked = zip(*settings, strict=True)
-    under, checks, again = " and ".join(names), ", and ".join(checked), " ".join(flags)
+        under, checks = f"{_GUARDS} and nan_asserts", f"{checks}, and values"
+        again += " --inductor-config nan_asserts=True"
     try:
         seen = client.with_clock_limit(share).run_input_program()[0]
     except BudgetExhausted:
@@ -216,7 +213,6 @@ _SPECIALISED = (
 )
 
 _GUARDS = "AOTI_RUNTIME_CHECK_INPUTS=1"
-_NAN = "nan_asserts"
 
 
 def _not_reproducible(wanted: str, tried: list[Attempt]) -> NotReproducible:
