@@ -290,6 +290,7 @@ class Printed(Answer):
             or for none.
         is_source_archive: whether the program was saved as a source archive, because
             ``torch.export.save`` refuses it.
+        depends_on_data: whether a size or a number is read from a tensor.
     """
 
     source: Source | None
@@ -307,6 +308,7 @@ class Printed(Answer):
     renamed: Mapping[str, str] = field(default_factory=dict)
     gpu: int = -1
     is_source_archive: bool = False
+    depends_on_data: bool = False
 
 
 @dataclass(frozen=True)

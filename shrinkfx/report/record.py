@@ -373,6 +373,8 @@ class Conditions:
         inputs: the inputs file that the user's command takes besides the program, or
             ''.
         gpu: index of the GPU that the package is loaded onto; -1 for the first.
+        depends_on_data: a size or a number is read from a tensor, which Dynamo only
+            accepts with options.
         short_results: operators whose output storage is smaller than declared, if the
             failure of the input program depends on the adjacent memory.
     """
@@ -391,6 +393,7 @@ class Conditions:
     interpreted_for: str = ""
     inputs: str = ""
     gpu: int = -1
+    depends_on_data: bool = False
     short_results: tuple[str, ...] = ()
 
 

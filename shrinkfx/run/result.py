@@ -202,6 +202,7 @@ def _with_printed(record: RunRecord, printed: Printed) -> RunRecord:
         keeps_state=printed.mutates,
         passes=printed.passes,
         gpu=printed.gpu,
+        depends_on_data=printed.depends_on_data,
     )
     programs = replace(
         record.programs,

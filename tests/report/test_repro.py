@@ -603,6 +603,7 @@ def cases_of_programs() -> Iterator[tuple[str, str]]:
     yield "torch.compile", script(inductor={"max_autotune": True}, **jit)
     for own in ("failing", "passing", "passing failing"):
         yield f"torch.compile, own inputs of {own}", swept(own=own, **jit)
+    yield "torch.compile, reads a number", script(depends_on_data=True, **jit)
     writes = about(keeps_state=True, calls=2, **jit)
     yield "torch.compile, writes", written(writes, inputs=(two_sets,))
     flaky = about(Kind.COMPILE_ERROR, signature=ANY_COMPILE_ERROR, runs=9, **jit)

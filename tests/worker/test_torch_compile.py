@@ -127,6 +127,20 @@ def test_returned_values_are_not_the_buffers(
     assert [result.item() for result in results] == [1, 2]  # as a repro returns them
 
 
+def test_program_whose_sizes_depend_on_data_is_compiled(
+    tmp_path: Path, graphs: list[list[Any]]
+) -> None:
+    class Positive(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x[x > 0] * x.sum().item()
+
+    inputs = Inputs((torch.tensor([1.0, 2.0, -1.0]),), {})
+    exported = torch.export.export(Positive(), inputs.args)
+    (result,) = call(compiled(exported, tmp_path, [], inputs), inputs)
+    assert result.tolist() == [2, 4]
+    assert len(graphs) == 1
+
+
 def test_error_of_the_compiler_is_not_hidden(
     exported: ExportedProgram, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

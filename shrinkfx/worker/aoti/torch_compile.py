@@ -16,13 +16,22 @@ from shrinkfx.protocol.choices import InductorOptions
 from shrinkfx.worker.aoti.backend import CACHE
 from shrinkfx.worker.eager.intermediates import copy_value
 from shrinkfx.worker.forkserver.supervise import Note
-from shrinkfx.worker.graph.describe import mutates
+from shrinkfx.worker.graph.describe import depends_on_data, mutates
 from shrinkfx.worker.model import Inputs, user_placeholders
 from shrinkfx.worker.private_api import inductor_api
 from shrinkfx.worker.private_api.graph_api import pytree
 
 WITH_CACHE = {"fx_graph_cache": True}
 """Options with which Inductor takes the code of an earlier compilation."""
+
+CAPTURES = {
+    "capture_dynamic_output_shape_ops": True,
+    "capture_scalar_outputs": True,
+}
+"""Options without which Dynamo refuses a size or a number that is read from a tensor.
+
+A repro sets them.
+"""
 
 
 class _CompiledOnly(BaseException):
@@ -55,6 +64,7 @@ class CompiledProgram:
         os.environ[CACHE] = str(cache)
         self._note, self._options = note, {"fx_graph_cache": False, **options}
         self._dynamic_dims = find_dynamic_dims(exported, inputs)
+        self._captures = CAPTURES if depends_on_data(exported) else {}
         self._only_compiles = True
         module = exported.module(check_guards=False)
         module._forward_pre_hooks.clear()  # they compare inputs with the ranges
@@ -78,7 +88,8 @@ class CompiledProgram:
         for place, dims in self._dynamic_dims.items():
             # mark_dynamic would refuse a size that an operator fixes.
             inductor_api.maybe_mark_dynamic(values[place], dims)
-        return self._compiled(*args, **kwargs)
+        with inductor_api.dynamo_config.patch(self._captures):
+            return self._compiled(*args, **kwargs)
 
     def _compile(
         self, graph: torch.fx.GraphModule, inputs: list[Any]

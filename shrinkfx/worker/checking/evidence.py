@@ -314,4 +314,5 @@ def describe_printed(
         targets=tuple(sorted({str(n.target) for n in calls})),
         renamed=text.renamed,
         gpu=gpu_of(exported),
+        depends_on_data=describe.depends_on_data(exported),
     )

@@ -22,7 +22,7 @@ from shrinkfx.program.skeleton import (
     TensorType,
 )
 from shrinkfx.worker.model import MUTATIONS, Program, flat_inputs, mutates_arguments
-from shrinkfx.worker.origin import scope_of, source_of
+from shrinkfx.worker.origin import graphs_of, scope_of, source_of
 from shrinkfx.worker.private_api import graph_api
 from shrinkfx.worker.sizes.bindings import bind_symbols, nbytes, sizes_of
 
@@ -242,6 +242,13 @@ def draws_random_numbers(exported: ExportedProgram) -> bool:
         torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
         for node in exported.graph.nodes
     )
+
+
+def depends_on_data(exported: ExportedProgram) -> bool:
+    """Return whether a size or a number is read from the elements of a tensor."""
+    graphs = graphs_of(exported.graph_module).values()
+    nodes = (node for graph in graphs for node in graph.nodes)
+    return any(node.meta.get("unbacked_bindings") for node in nodes)
 
 
 def mutates(exported: ExportedProgram) -> bool:
