@@ -213,7 +213,19 @@ def _classify_known_message(text: str, stage: Stage) -> Signature | None:
     return None
 
 
+_WRAPPED = re.compile(r"backend='\w+' raised:\n(\w+): ?((?s:.*))")
+
+
+def _unwrap(error: Raised) -> Raised:
+    """Return the error of the compiler that Dynamo has wrapped, or the error itself."""
+    is_wrapper = error.type == "BackendCompilerFailed"
+    if is_wrapper and (found := _WRAPPED.match(error.message)):
+        return replace(error, type=found[1], message=found[2])
+    return error
+
+
 def _classify_exception(error: Raised, log: str, stage: Stage) -> Signature:
+    error = _unwrap(error)
     stage, text = _map_to_run_stage(stage), error.message
     if error.type == MemoryError.__name__:
         return Signature(Kind.OOM, stage, "", f"{error.type}: {text}".strip(": "))

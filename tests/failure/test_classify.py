@@ -108,6 +108,15 @@ def test_compile_errors_have_distinct_details() -> None:
     assert len(details) == len(names)
 
 
+def test_error_is_the_same_if_dynamo_wraps_it() -> None:
+    texts = [f"backend='{name}' raised:\nRuntimeError: no" for name in ("a", "b")]
+    endings = [raised("BackendCompilerFailed", text) for text in texts]
+    for each in (*endings, raised("RuntimeError", "no")):
+        seen = classify_ending(each).signature
+        assert seen is not None
+        assert seen.detail == "RuntimeError | no"
+
+
 def test_same_lowering_error_of_another_operator_is_different() -> None:
     seen = ending("compile_lowering_raises")
     assert seen.raised is not None
