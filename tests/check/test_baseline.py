@@ -326,6 +326,12 @@ def test_inputs_are_not_checked_without_guards() -> None:
         assert not any(request.options.sanity for request in server.asked)
 
 
+def test_program_that_passes_with_torch_compile_may_fail_with_aoti() -> None:
+    request = BaselineRequest(max_runs=2, has_guards=False)
+    with pytest.raises(NotReproducible, match="only shows with --backend aoti"):
+        find_baseline(compiler(FakeServer(PASSES)), request)
+
+
 def test_failure_in_nine_of_ten_runs_is_flaky() -> None:
     base, _ = found(FakeServer(*[CRASHES] * 8, PASSES, CRASHES))
     assert base.rate == 10 / 11

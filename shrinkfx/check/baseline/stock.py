@@ -222,7 +222,9 @@ def _not_reproducible(wanted: str, tried: list[Attempt]) -> NotReproducible:
     made = sum(attempt.made_count for attempt in tried)
     why = [attempt.explain_end() for attempt in tried]
     compiled = sum(attempt.compilations for attempt in tried)
-    advice = join_lines(dict.fromkeys([_advice(seen, wanted, compiled), *why]))
+    with_guards = any(attempt.request.has_guards for attempt in tried)
+    first = () if with_guards or not all(s.passed for s in seen) else (_ONLY_AOTI,)
+    advice = join_lines(dict.fromkeys([*first, _advice(seen, wanted, compiled), *why]))
     spent_s = sum(attempt.spent_s for attempt in tried)
     seconds = spent_s if any(why) and spent_s else None
     kinds = {str(s.signature.kind) if s.signature else "" for s in seen}
@@ -254,6 +256,11 @@ _WHAT_DIFFERS = (
     ),
     "settings: --inductor-config KEY=VALUE, --env KEY=VALUE",
     "custom lowerings or passes: --preload FILE",
+)
+
+_ONLY_AOTI = (
+    "this run used torch.compile: a failure of AOTInductor's wrapper, package or input "
+    "checks only shows with --backend aoti"
 )
 
 _SILENT = "a memory error that went unnoticed: --until ima"
