@@ -217,7 +217,7 @@ _WRAPPED = re.compile(r"backend='\w+' raised:\n(\w+): ?((?s:.*))")
 
 
 def _unwrap(error: Raised) -> Raised:
-    """Return the error of the compiler that Dynamo has wrapped, or the error itself."""
+    """Return the error that Dynamo has wrapped in a repro, or the error itself."""
     is_wrapper = error.type == "BackendCompilerFailed"
     if is_wrapper and (found := _WRAPPED.match(error.message)):
         return replace(error, type=found[1], message=found[2])

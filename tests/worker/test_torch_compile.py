@@ -149,5 +149,5 @@ def test_error_of_the_compiler_is_not_hidden(
 
     torch._dynamo.reset()
     monkeypatch.setattr(inductor_api.compile_fx, "compile_fx", fail)
-    with pytest.raises(Exception, match="InvalidCxxCompiler"):
+    with pytest.raises(inductor_api.InvalidCxxCompiler):
         compiled(exported, tmp_path, [])

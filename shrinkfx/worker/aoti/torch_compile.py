@@ -89,7 +89,10 @@ class CompiledProgram:
             # mark_dynamic would refuse a size that an operator fixes.
             inductor_api.maybe_mark_dynamic(values[place], dims)
         with inductor_api.dynamo_config.patch(self._captures):
-            return self._compiled(*args, **kwargs)
+            try:
+                return self._compiled(*args, **kwargs)
+            except inductor_api.BackendCompilerFailed as error:
+                raise error.inner_exception from None
 
     def _compile(
         self, graph: torch.fx.GraphModule, inputs: list[Any]

@@ -15,6 +15,7 @@ FEATURE = Feature(
         ),
         "get_cpp_compiler": "torch._inductor.cpp_builder:get_cpp_compiler",
         "InvalidCxxCompiler": "torch._inductor.exc:InvalidCxxCompiler",
+        "BackendCompilerFailed": "torch._dynamo.exc:BackendCompilerFailed",
         "cpu_vec_isa": "torch._inductor.cpu_vec_isa",
         "dynamo_config": "torch._dynamo.config",
         "cpp_wrapper_cpu": "torch._inductor.codegen.cpp_wrapper_cpu",
