@@ -222,7 +222,7 @@ def _is_size(found: re.Match[str]) -> bool:
 def _describe_rejection(
     refusal: InputRejection, layout: Layout | None
 ) -> tuple[str, ...]:
-    what = f"{layout.role} {layout.name}".strip() if layout else "an input"
+    what = layout.named if layout else "an input"
     where = "" if refusal.dim is None else f", dim {refusal.dim}"
     first = (
         f"The compiled program rejects {what}{where}: {refusal.what}, expected "
@@ -651,7 +651,7 @@ def _describe_index(
     assert limit is not None
     size = limit.code if limit.value is None else str(limit.value)
     where = f" in {', '.join(map(str, checked_by))}" if checked_by else ""
-    of = f" of {indexed.role} {indexed.name}" if indexed else ""
+    of = f" of {indexed.named}" if indexed else ""
     bounds = f"Index {value} is out of bounds for size {size}"
     first = f"{bounds}{where}{of}, in kernel {chain.kernel}."
     made = [

@@ -38,13 +38,20 @@ class Layout(Message):
     made_by: tuple[Operator, ...] = ()
     made_in: str = ""
 
+    @property
+    def named(self) -> str:
+        """Its role and name in the reduced program, where a value is an input."""
+        return f"{'input' if self.role == 'value' else self.role} {self.name}".strip()
+
     def __str__(self) -> str:
-        kind = f"{self.dtype}[{', '.join(self.shape)}]"
-        if self.made_by:
-            first, *more = self.made_by
-            by = f"{first} and {len(more)} more" if more else str(first)
-            return f"{self.role} {self.name} {kind}, computed by {by}"
-        return f"{self.role} {self.name} {kind}"
+        text = f"{self.named} {self.dtype}[{', '.join(self.shape)}]"
+        if not self.made_by:
+            return text
+        first, *more = self.made_by
+        by = f"{first} and {len(more)} more" if more else str(first)
+        if self.role == "value":
+            return f"{text}, which {by} computes in the input program"
+        return f"{text}, computed by {by}"
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,10 @@ _BEGINS = r"(?:(?<![\w.])|(?<=-[IL]))"
 _INSTALLED = re.compile(_BEGINS + r"/[^\s\"':,;()]*?(?:site|dist)-packages/")
 _PYTHONS = re.compile(_BEGINS + r"/[^\s\"':,;()]*?/lib(?:64)?/python[\d.]+/")
 _FOLDERS = re.compile(r"(?:file:/+|(?:(?<![\w./])|(?<=-[IL]))~?/)(?:[^\s/\"':,;()]+/)+")
-_ORIGIN = re.compile(r", dim \d+ of \S+ in the input program")
+_ORIGIN = re.compile(
+    r"(?:; it is dim \d+ of \S+|, which \S+ computes) in the input program"
+)
+"""What a sentence says of the input program (``SizeSymbol``, ``Layout``)."""
 
 
 def strip_paths(text: str, hosts: Iterable[str] = ()) -> str:
@@ -192,9 +195,6 @@ def rebuild(
 _ROLES = r"[Ii]nput|weight|registered buffer|constant|dim \d+ of"
 """The words before the name of a user's value in a sentence."""
 
-_OURS = ("buffer", "value")
-"""Roles of values that a compiler or an operator named."""
-
 
 def use_repro_names(
     explanation: Explanation,
@@ -212,7 +212,7 @@ def use_repro_names(
         anonymous: remove the names that the repro does not have: the role alone names
             such a value. Otherwise these names and the generated code stay.
     """
-    layouts = [x for x in list_records(explanation, Layout) if x.role not in _OURS]
+    layouts = [x for x in list_records(explanation, Layout) if x.role != "buffer"]
     known = {each.name for each in layouts}
     if anonymous:
         known |= {each.input for each in list_records(explanation, SizeSymbol)}
@@ -221,12 +221,13 @@ def use_repro_names(
     if not (names or anonymous):
         return explanation
     # Generated code numbers the inputs.
-    weights = {each.name for each in layouts if each.role != "input"} - {""}
+    by_number = ("input", "value")
+    weights = {each.name for each in layouts if each.role not in by_number} - {""}
     in_code = {re.sub(r"\W", "_", name): names.get(name) or "_" for name in weights}
 
     def record(old: object, made: Any) -> Any:  # noqa: ANN401 - any record
         match old:
-            case Layout() if old.role not in _OURS:
+            case Layout() if old.role != "buffer":
                 return replace(made, name=names.get(old.name, old.name))
             case SizeSymbol() if anonymous:
                 name = names.get(old.input, old.input) or _UNNAMED * bool(old.input)
@@ -238,7 +239,8 @@ def use_repro_names(
         return made
 
     # Parts of the explanation repeat sentences of the cause: keep them identical.
-    explaining = _naming(names, names if models_too else ())
+    values = {each.name for each in layouts if each.role == "value"}
+    explaining = _naming(names, names.keys() - values if models_too else ())
     cause = {sentence: explaining(sentence) for sentence in explanation.cause}
     naming = _naming(names)
     return rebuild(explanation, lambda text: cause.get(text) or naming(text), record)

@@ -7,12 +7,15 @@ from dataclasses import replace
 
 from shrinkfx.findings.chain import Chain, Layout, Limit, SizeSymbol
 from shrinkfx.findings.code import CodeLine
+from shrinkfx.findings.operators import Operator
 from shrinkfx.findings.record import Explanation
-from shrinkfx.report.anonymous import use_repro_names
+from shrinkfx.report.anonymous import strip_origins, use_repro_names
 
 IDS = Layout("token_ids", "input", ("s77",), ("1",), "int64")
 TABLE = Layout("encoder.0.table", "weight", ("8",), ("1",), "float32")
 MASK = Layout("x", "input", ("8",), ("1",), "bool")
+MUL = Operator("mul_8", "aten.mul.Tensor", "model.py:3", "mlp")
+VALUE = Layout("mul_8", "value", ("8",), ("1",), "float32", made_by=(MUL,))
 BUFFER = Layout("buf0", "buffer", ("8",), ("1",), "float32")
 SAID = (
     "input token_ids is declared [s77] and is [5].",
@@ -42,6 +45,19 @@ def test_cause_uses_the_repro_names_of_inputs_and_weights() -> None:
     assert told.chain.code[0].text == "float weight = table[token_ids];"
 
 
+def test_value_that_was_cut_off_is_named_as_the_input_that_replaces_it() -> None:
+    text = f"in_ptr0 is {VALUE}."
+    known = Explanation(cause=(text,), chain=Chain(inputs=(VALUE,), cause=(text,)))
+    told = use_repro_names(known, {"mul_8": "x"}, models_too=True)
+    assert told.cause == (
+        "in_ptr0 is input x float32[8], which aten.mul.Tensor (model.py:3, mlp) "
+        "computes in the input program.",
+    )
+    assert strip_origins(told.cause[0], told) == "in_ptr0 is input x float32[8]."
+    nameless = use_repro_names(known, {}, anonymous=True)
+    assert strip_origins(nameless.cause[0], nameless) == "in_ptr0 is input float32[8]."
+
+
 def test_inputs_missing_from_the_repro_are_unnamed() -> None:
     told = use_repro_names(KNOWN, {}, anonymous=True)
     assert told.cause[0] == "input is declared [s77] and is [5]."
@@ -61,8 +77,8 @@ SIZE = SizeSymbol("s7", 5, "1", "8", "token_ids", 0, "s7", (), "tokens", 1)
 OF_A_SIZE = replace(
     KNOWN,
     cause=(
-        "input token_ids is read, of dim 0 of token_ids (s7 = 5), dim 1 of token_ids "
-        "in the input program.",
+        "input token_ids is read, of dim 0 of token_ids (s7 = 5); it is dim 1 of "
+        "token_ids in the input program.",
         "weight encoder.0.table and input ids are not input token_ids_2.",
     ),
     chain=Chain(inputs=(IDS, TABLE), limit=Limit("ks0", "s7", 5, (SIZE,))),
@@ -73,7 +89,7 @@ def test_model_name_is_given_once_after_the_repro_name() -> None:
     told = use_repro_names(OF_A_SIZE, RENAMED, models_too=True)
     assert told.cause == (
         "input x (named token_ids in the input program) is read, of dim 0 of x "
-        "(s7 = 5), dim 1 of token_ids in the input program.",
+        "(s7 = 5); it is dim 1 of token_ids in the input program.",
         "weight weight (named encoder.0.table in the input program) and input ids are "
         "not input token_ids_2.",
     )
@@ -105,7 +121,9 @@ def test_explanation_is_unchanged_if_names_are_equal() -> None:
 
 def test_input_size_is_described_without_user_names() -> None:
     told = use_repro_names(OF_A_SIZE, RENAMED, anonymous=True)
-    assert "of dim 0 of x (s7 = 5), dim 1 of token_ids in the input" in told.cause[0]
+    text = "of dim 0 of x (s7 = 5); it is dim 1 of token_ids in the input program"
+    assert text in told.cause[0]
+    assert "token_ids" not in strip_origins(told.cause[0], told, anonymous=True)
     assert told.chain is not None
     assert told.chain.limit is not None
     assert (
