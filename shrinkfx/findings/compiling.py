@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from shrinkfx.findings.code import CodeLine, text_of
 from shrinkfx.findings.operators import Operator
-from shrinkfx.findings.values import join_operators
+from shrinkfx.findings.values import join_operators, name_kernel
 from shrinkfx.protocol.record import Message
 
 
@@ -61,9 +61,7 @@ class StopPoint(Message):
         what = join_operators(self.culprits)
         of = f" of {self._of(what)}" if what or self.calls else ""
         if self.kernel:
-            several = self.launch and self.launches > 1
-            launch = f" (launch {self.launch} of {self.launches})" if several else ""
-            kernel = f"kernel {self.kernel}{launch}"
+            kernel = name_kernel(self.kernel, self.launch, self.launches)
             computed = f", which computes {what}," if what else ""
             of = f"{of} before {kernel}" if self.before else f" of {kernel}{computed}"
         message = self.message.rstrip(".")

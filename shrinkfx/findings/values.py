@@ -99,7 +99,7 @@ class WrongValue(Message):
             what = f"One of {what}"
         place = f"in {self.value}"
         if self.kernel:
-            place = f"in kernel {self.kernel}{self._launch()}"
+            place = f"in {name_kernel(self.kernel, self.launch, self.launches)}"
         call = f" in call {self.call}" if self.call > 1 else ""
         if self.agrees:
             pronoun = "their" if self.fused else "its"
@@ -118,11 +118,6 @@ class WrongValue(Message):
             how = f"fused {place}, give a wrong result{call}: {how}"
             return f"{what}, {how}.{measured}"
         return f"{what} {place} is wrong{call}: {how}.{measured}"
-
-    def _launch(self) -> str:
-        """Return the number of the launch if there are several."""
-        several = self.launches > 1
-        return f" (launch {self.launch} of {self.launches})" if several else ""
 
     def _rewritten(self) -> str:
         """State what the lowered graph, run in eager, computes differently."""
@@ -145,6 +140,13 @@ class WrongValue(Message):
         if len(self.shown_by) == 1:
             return f"{names} propagates the error: its result is right for its inputs."
         return f"{names} propagate the error: their results are right for their inputs."
+
+
+def name_kernel(kernel: str, launch: int, launches: int) -> str:
+    """Name a kernel, with its launch if the program has several and it is known."""
+    if not launch or launches <= 1:
+        return f"kernel {kernel}"
+    return f"kernel {kernel} (launch {launch} of the {launches} in the program)"
 
 
 def describe_first_error(wrong: Wrong) -> str:

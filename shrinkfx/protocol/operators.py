@@ -142,8 +142,8 @@ class FakeMismatch(Message):
 
     @property
     def text(self) -> str:
-        """The node, the operator and the difference, in words."""
-        return f"{self.node} ({self.operator}){self.place} {self.difference_text}"
+        """The operator and the difference; a repro has another name for the node."""
+        return f"{self.operator}{self.place} {self.difference_text}"
 
 
 class Misbehavior(StrEnum):
@@ -186,7 +186,8 @@ class OperatorFinding(Reported):
     Attributes:
         operator: the target, such as ``mine.pool.default``.
         node: the node that calls it.
-        call: the arguments in words, such as ``given q[2, 8], heads=2``; or ''.
+        call: the arguments, such as ``when called with q=float32[2, 8], heads=2``; or
+            ''.
         argument: the argument that is written to, or whose memory is returned; '' if
             results share memory with each other.
         place: which of several results is concerned; None for a single result.
@@ -233,8 +234,8 @@ class OperatorFinding(Reported):
 
     @property
     def text(self) -> str:
-        """The node, the operator and the behavior, in words."""
-        return f"{self.node} ({self.operator}) {self.behavior_text}"
+        """The operator and the behavior; a repro has another name for the node."""
+        return f"{self.operator} {self.behavior_text}"
 
     def _promises(self) -> str:
         """Describe what the fake kernel declares and what the operator returns."""

@@ -97,14 +97,14 @@ def is_about_mismatch(warning: str, operator: str) -> bool:
 
     The warning states the mismatch, or quotes a check of the result in generated code.
     """
-    name = re.escape(operator)
-    if re.search(rf"torch\.ops\.{name}(?![\w.]*\w)", warning):
+    name = rf"{re.escape(operator)}(?![\w.]*\w)"
+    if re.search(rf"torch\.ops\.{name}", warning):
         return True
     is_mismatch = (
         warning.startswith("fake-kernel mismatch: ")
         or " has a fake kernel that " in warning
     )
-    return is_mismatch and f"({operator})" in warning
+    return is_mismatch and re.search(rf"(?<![\w.]){name}", warning) is not None
 
 
 def strip_advice(warning: str) -> str:
@@ -118,9 +118,9 @@ _ADVICE = re.compile(r"[.;] [^.;]*: --\w.*", re.DOTALL)
 def merge_mismatch_lines(mismatches: Iterable[FakeMismatch]) -> list[str]:
     """Return one line for all calls of an operator with the same mismatch.
 
-    mix (my.mix.default) has strides [1, 5], but its fake kernel declares [5, 1]
-    mix_1 (my.mix.default) has strides [1, 7], but its fake kernel declares [7, 1]
-    becomes the first of these, with (2 calls, at other sizes in some)
+    my.mix.default has strides [1, 5], but its fake kernel declares [5, 1]
+    my.mix.default has strides [1, 7], but its fake kernel declares [7, 1]
+    becomes the first of these, with (2 calls, some at other sizes)
     """
     same: dict[tuple[object, ...], list[FakeMismatch]] = {}
     for mismatch in mismatches:

@@ -356,7 +356,9 @@ def cases_of_custom_operators() -> Iterator[tuple[str, Case]]:
 
 
 def cases_for_authors() -> Iterator[tuple[str, Case]]:
-    said = "has a fake kernel that declares f32[2], but its result is f32[3], for x[2]"
+    called = "when called with x=f32[2]"
+    said = "has a fake kernel that declares f32[2], but its result is f32[3]"
+    said = f"{said}, {called}"
     whole = OperatorFinding(
         *("mine.mix.default", Misbehavior.FAKE, "mix"),
         declared=tensor("f32", 64),
@@ -373,7 +375,7 @@ def cases_for_authors() -> Iterator[tuple[str, Case]]:
     interpreted = replace(interpreted, kind=Kind.COMPILE_ERROR)
     yield "author, compile error", (interpreted, of_mismatch(said))
     for what in VALUE_DEPENDENCIES:
-        of = OperatorFinding("mine.mix.default", what, "mix", "for x[2]")
+        of = OperatorFinding("mine.mix.default", what, "mix", called)
         yield f"author, {what}", (FACTS, of_mismatch(of.behavior_text, what=what))
     known = ("torch 2.13.0", "Python 3.11.7", "g++ 12.2.0", "on Linux x86_64")
     for name, made in {
@@ -381,7 +383,7 @@ def cases_for_authors() -> Iterator[tuple[str, Case]]:
         "strides": tensor("float32", 4, 6, strides=(1, 4)),
     }.items():
         specs = {"declared": tensor("float32", 4, 6), "made": made}
-        found = of_mismatch("differs from its fake kernel, for x[2]", **specs)
+        found = of_mismatch(f"differs from its fake kernel, {called}", **specs)
         yield f"author, {name}", (replace(FACTS, versions=known), found, BUILT)
 
 

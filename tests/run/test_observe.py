@@ -281,8 +281,8 @@ def test_hang_or_crash_in_eager_mode_is_reported_as_a_load_error(
 # What a run makes of what is seen of custom operators.
 
 
-MIX = "mix (my.mix.default)"
-FILL = "fill (my.fill.default)"
+MIX = "my.mix.default"
+FILL = "my.fill.default"
 FOUND = [
     OperatorFinding("my.mix.default", Misbehavior.WRITES, "mix", argument="x"),
     OperatorFinding(
@@ -358,13 +358,13 @@ def test_findings_are_warnings_unless_the_mismatch_is_known(tmp_path: Path) -> N
 
 
 def test_findings_before_a_crash_are_reported_with_the_crash(tmp_path: Path) -> None:
-    at = "my.mix.default (mix) for x of shape [5, 3]"
+    at = "my.mix.default (mix) when called with x=float32[5, 3]"
     dead = Ending("signal", signal.SIGSEGV, operator=at)
     _, said, _ = examined(tmp_path, dead)
     assert said == [
         *WARNINGS,
         f"custom operator: {MIX} crashes with SIGSEGV in eager at sizes that the "
-        "program declares, for x of shape [5, 3]",
+        "program declares, when called with x=float32[5, 3]",
     ]
 
 

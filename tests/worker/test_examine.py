@@ -60,7 +60,7 @@ def test_undeclared_write_is_found(tmp_path: Path) -> None:
     assert found(made, tmp_path) == [
         (
             "writes",
-            "writes (declared.writes.default) writes to its argument y, which its "
+            "declared.writes.default writes to its argument y, which its "
             "schema does not declare",
         )
     ]
@@ -72,9 +72,9 @@ def test_fake_kernel_that_fixes_a_dim_is_found_at_another_size(tmp_path: Path) -
     ((what, text),) = found(made, tmp_path)
     assert what == "fixes"
     assert text == (
-        "four_rows (declared.four_rows.default) has a fake kernel that declares size 4 "
-        "for dim 0 of its result, whatever the input sizes, but the size is 5, for x "
-        "of shape [5, 3]"
+        "declared.four_rows.default has a fake kernel that declares size 4 for dim 0 "
+        "of its result, whatever the input sizes, but the size is 5, when called with "
+        "x=float32[5, 3]"
     )
 
 
@@ -97,32 +97,34 @@ DECLARED = "declares float32[4, 3] with strides [3, 1], but the operator returns
     [
         (
             OPS.widens,
-            DECLARED + "float64[4, 3] with strides [3, 1], for x of shape [4, 3]",
+            DECLARED
+            + "float64[4, 3] with strides [3, 1], when called with x=float32[4, 3]",
         ),
         (
             OPS.transposes,
-            DECLARED + "float32[4, 3] with strides [1, 4], for x of shape [4, 3]",
+            DECLARED
+            + "float32[4, 3] with strides [1, 4], when called with x=float32[4, 3]",
         ),
         (
             lambda x: OPS.attends(x, [], heads=2),
-            "for x of shape [4, 3], more=[], heads=2",
+            "when called with x=float32[4, 3], more=[], heads=2",
         ),
         (
             lambda x: OPS.attends(x.mT, [], heads=2),
-            "for x of shape [3, 4] and strides [1, 3], more=[], heads=2",
+            "when called with x=float32[3, 4] with strides [1, 3], more=[], heads=2",
         ),
         (
             lambda x: OPS.attends(x, [x] * 4, 0.5, heads=3, how="very" * 20),
-            "for x of shape [4, 3], more of shape [4, 3], more of shape [4, 3], "
-            "more of shape [4, 3], ..., scale=0.5, heads=3, how=...",
+            "when called with x=float32[4, 3], more=float32[4, 3], more=float32[4, 3], "
+            "more=float32[4, 3], ..., scale=0.5, heads=3, how=...",
         ),
         (
             lambda x: OPS.attends(x, [], heads=3, how="nearest"),
-            "for x of shape [4, 3], more=[], heads=3, how='nearest'",
+            "when called with x=float32[4, 3], more=[], heads=3, how='nearest'",
         ),
         (
             lambda x: OPS.attends(x, [], heads=3, how="/home/me"),
-            "for x of shape [4, 3], more=[], heads=3, how=...",
+            "when called with x=float32[4, 3], more=[], heads=3, how=...",
         ),
     ],
 )
@@ -199,7 +201,9 @@ def test_operator_that_kills_its_process_is_named_with_its_shapes(
         tmp_path / "child",
     )
     assert (ending.how, ending.code) == ("signal", signal.SIGSEGV)
-    assert ending.operator == "declared.crashes.default (crashes) for x of shape [5, 3]"
+    assert ending.operator == (
+        "declared.crashes.default (crashes) when called with x=float32[5, 3]"
+    )
     (before,) = map(OperatorFinding.from_line, path.read_text().splitlines())
     assert (before.what, before.argument) == (Misbehavior.WRITES, "y")
 
@@ -207,7 +211,11 @@ def test_operator_that_kills_its_process_is_named_with_its_shapes(
 @pytest.mark.parametrize(
     ("call", "what", "said"),
     [
-        (OPS.behind, "strays", "it reads out of bounds, for x of shape [4, 3]"),
+        (
+            OPS.behind,
+            "strays",
+            "it reads out of bounds, when called with x=float32[4, 3]",
+        ),
         (OPS.half_filled, "unfilled", "computed from uninitialized memory"),
         (OPS.counting, "unsteady", "in each call with the same arguments"),
         (OPS.as_it_lies, "layout", "its tag flexible_layout allows compilers"),

@@ -359,7 +359,9 @@ def _values_of_mismatch(
     has_specs = not mismatch.is_of_values and declared is not None and made is not None
     differs = differing_properties(declared, made) if declared and made else ()
     # The difference may repeat both specs; the arguments of the call come after them.
-    difference, is_known, arguments = mismatch.difference.rpartition(", for ")
+    difference, is_known, arguments = mismatch.difference.rpartition(
+        ", when called with "
+    )
     is_placed = mismatch.place and not facts.anonymous
     operator = mismatch.operator.operator
     return {

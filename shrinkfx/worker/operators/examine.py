@@ -539,24 +539,25 @@ def iter_tensor_arguments(
 def describe_call(target: Any, args: Sequence[Any], kwargs: Keywords) -> str:
     """Describe the arguments of a call: layouts of tensors, and short values.
 
-    ``for q of shape [2, 8], k of shape [2, 8] and strides [1, 2], heads=2``: defaults
-    are left out, as in the call, and so are the strides of contiguous tensors.
+    ``when called with q=float32[2, 8], heads=2``: defaults are left out, as in the
+    call, and so are the strides of contiguous tensors.
     """
     shapes, values = [], []
     for parameter, value in _given(target, args, kwargs):
         name, leaves = parameter.name, pytree.tree_leaves(value)
         tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
-        shapes += [f"{name} of shape {_layout_in_words(tensor)}" for tensor in tensors]
+        shapes += [f"{name}={_layout_in_words(tensor)}" for tensor in tensors]
         if not tensors:
             values.append(f"{name}={_value_in_words(value)}")
     more = ["..."] if len(shapes) > _NAMED else []
-    return f"for {', '.join([*shapes[:_NAMED], *more, *values])}"
+    return f"when called with {', '.join([*shapes[:_NAMED], *more, *values])}"
 
 
 def _layout_in_words(tensor: Tensor) -> str:
     is_strided = tensor.layout == torch.strided and not tensor.is_contiguous()
-    strides = f" and strides {[*tensor.stride()]}" if is_strided else ""
-    return f"{[*tensor.shape]}{strides}"
+    strides = f" with strides {[*tensor.stride()]}" if is_strided else ""
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    return f"{dtype}{[*tensor.shape]}{strides}"
 
 
 def _value_in_words(value: Any) -> str:
