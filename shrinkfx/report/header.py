@@ -34,6 +34,23 @@ COMPILERS = {
 """The name of the compiler, for readers of a repro."""
 
 
+_DETECTORS = {
+    "guard pages": "with guard pages (inaccessible memory next to each tensor)",
+    "red zones": "with red zones (memory next to each tensor, with known values)",
+    "interpreter": "on Triton's interpreter, which runs the kernels on the CPU and "
+    "checks each access",
+    "interpreter, compile-time benchmark": "on Triton's interpreter, where AOTInductor "
+    "benchmarks the kernels during compilation",
+}
+"""What sees a failure that a plain run may not show, by the prefix of the message."""
+
+
+def split_detector(message: str) -> tuple[str, str]:
+    """Split a message into what saw the failure, or '', and what it saw."""
+    name, _, text = message.partition(": ")
+    return (_DETECTORS[name], text) if name in _DETECTORS else ("", message)
+
+
 def format_header(record: RunRecord, *remarks: str) -> str:
     """Return the header comment of a repro, with ``remarks`` as further lines."""
     signature, failure, memory = record.signature, record.failure, record.memory
@@ -42,12 +59,14 @@ def format_header(record: RunRecord, *remarks: str) -> str:
     warnings = [strip_advice(text) for text in record.warnings]
     stopped = record.search.stopped.partition("\n")[0]
     names = signature.operators
+    detector, message = split_detector(signature.text or signature.detail)
     values = {
         **vars(record.conditions),
         "compiler": COMPILERS[record.conditions.backend],
         "kind": signature.kind,
         "stage": signature.stage,
-        "message": _without_folders(signature.text or signature.detail),
+        "detector": detector,
+        "message": _without_folders(message),
         "failure_line": _failure_line(record),
         "calls": failure.calls,
         "percent": f"{failure.rate_after:.0%}",
@@ -122,7 +141,7 @@ def set_cause(script: str, cause: Sequence[str], culprit: str = "") -> str:
     return re.sub(r"^# Seen on:", lambda m: block + m[0], script, count=1, flags=re.M)
 
 
-_PLAINLY = "Without guard pages"
+_PLAINLY = "Observed without guard pages"
 _RATE = re.compile(rf"^# {_PLAINLY}.*\n(?:# {{9,}}.*\n)*", re.MULTILINE)
 
 

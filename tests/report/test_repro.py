@@ -247,7 +247,9 @@ def test_failure_on_a_gpu_is_run_under_compute_sanitizer(guard: Guard) -> None:
     text = script(signature=IMA, on_gpu=True, **about)
     ast.parse(text)
     assert "# Run:     compute-sanitizer python repro.py, or shrinkfx verify" in text
-    assert "# compute-sanitizer: out of bounds: read of 4 bytes in triton_0" in text
+    assert (
+        "# Observed under compute-sanitizer: out of bounds: read of 4 bytes in" in text
+    )
     assert "AddressSanitizer" not in text
     assert "libasan" not in text
     assert read_failure(text)[1] is guard
@@ -408,7 +410,7 @@ def test_script_does_not_claim_a_fix_if_the_failure_may_go_unnoticed(
     )
     assert said.endswith("`shrinkfx verify`")
     assert (
-        "not show the failure, and then exits with 125"
+        "may run to its end, and then exits with 125"
         in text.partition("import torch")[0]
     )
     if "guard" not in changes:

@@ -35,7 +35,7 @@ from shrinkfx.report.anonymous import (
     strip_origins,
     strip_paths,
 )
-from shrinkfx.report.header import COMPILERS
+from shrinkfx.report.header import COMPILERS, split_detector
 from shrinkfx.report.in_compiler import (
     ENDS,
     capitalize_sentence,
@@ -74,8 +74,6 @@ _NAMED = 3
 
 _TITLE = 120
 """Maximum characters of a title."""
-
-_GUARDS = "guard pages: "
 
 _CHECKS_INPUTS = "AOTI_RUNTIME_CHECK_INPUTS"
 
@@ -283,7 +281,7 @@ _USER_KERNEL = re.compile(r"\(user kernel (\w+)\)")
 def _values_of_failure(
     facts: IssueFacts, explanation: Explanation
 ) -> dict[str, object]:
-    first = strip_paths(_first_line(facts.message))
+    detector, first = split_detector(strip_paths(_first_line(facts.message)))
     error = facts.message.partition(":")[0]
     # The first sentence already names AOTI_RUNTIME_CHECK_INPUTS.
     stated = [_CHECKS_INPUTS] if facts.kind is Kind.CHECK_INPUTS else []
@@ -298,8 +296,8 @@ def _values_of_failure(
         "may_be_custom_code": facts.may_be_custom_code,
         "operators": operators,
         "error_class": error if re.fullmatch(r"\w*(Error|Exception)", error) else "",
-        "first_line": first.removeprefix(_GUARDS),
-        "by_guard_pages": first.startswith(_GUARDS),
+        "first_line": first,
+        "detector": detector,
         "percent": f"{facts.rate:.0%}",
         "fails_on": [version for version in facts.tested if facts.tested[version]],
         "passes_on": [version for version in facts.tested if not facts.tested[version]],
