@@ -48,6 +48,7 @@ from shrinkfx.protocol.compiled_program_view import (
     REASON_FILE,
     Anatomy,
     StrayAccess,
+    describe_index,
 )
 from shrinkfx.system import scratch
 
@@ -319,21 +320,19 @@ def _describe_access(
     names = ", ".join(map(str, ops[:3])) or "an operator"
     kernel_of = f"kernel {finding.kernel} {'of' if finding.user else 'for'} {names}"
     if finding.fault == "misaligned":
-        parameter = f"{finding.argument} of kernel {finding.kernel}"
-        origin = argument or finding.role
-        return f"The memory of {parameter} is {finding.message}: {origin}."
+        parameter = f"Argument {finding.argument} of kernel {finding.kernel}"
+        what = f"{finding.argument} is {argument or finding.role}"
+        return f"{parameter} is {finding.message}. {what}."
     if finding.fault == "assert":
         return f"An assertion fails in {kernel_of}: {finding.message}."
     kernel = f"Kernel {finding.kernel}, which computes {names},"
-    action = f"{_VERBS[finding.fault]} {finding.argument} at index {finding.offset}"
-    size = f"{finding.elements} element{'' if finding.elements == 1 else 's'}"
-    is_within = 0 <= finding.offset < finding.elements
-    has = f", which has {size}" if is_within else f", outside of its {size}"
+    index = describe_index(finding.offset, finding.elements)
+    action = f"{_VERBS[finding.fault]} {finding.argument} at {index}"
     lanes = f"{finding.lanes} lane{'' if finding.lanes == 1 else 's'}"
     where = f"in {lanes} of program {finding.program}, grid {finding.grid}"
     relation = "was generated for" if finding.made_up and argument else "is"
     what = f"{finding.argument} {relation} {argument or finding.role}"
-    return f"{kernel} {action}{has}, {where}. {what}."
+    return f"{kernel} {action}, {where}. {what}."
 
 
 _NEAR_BYTES = 1 << 24

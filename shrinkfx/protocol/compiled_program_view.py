@@ -197,6 +197,13 @@ class StrayAccess(Reported):
     made_up: bool = False
 
 
+def describe_index(index: int, elements: int) -> str:
+    """State an index of an argument, and whether it is out of bounds."""
+    side = "past the end" if index >= elements else "inside"
+    side = "before the start" if index < 0 else side
+    return f"index {index}, {side} of {elements} element{'s' * (elements != 1)}"
+
+
 REASON_FILE = "untold"
 """The file that states why there is no compiled-program view, in the folder for it."""
 

@@ -161,15 +161,13 @@ class Misbehavior(StrEnum):
 
 
 VALUE_DEPENDENCIES = {
-    Misbehavior.STRAYS: "returns different values if the memory around its "
-    "arguments differs: "
-    "it reads out of bounds",
+    Misbehavior.STRAYS: "returns different values if the memory around its arguments "
+    "differs: it reads out of bounds",
     Misbehavior.UNFILLED: "returns values computed from uninitialized memory",
     Misbehavior.UNSTEADY: "returns different values in each call with the same "
     "arguments",
     Misbehavior.LAYOUT: "returns different values if the strides of its arguments "
-    "differ, "
-    "although its tag flexible_layout allows compilers to change them",
+    "differ, although its tag flexible_layout allows compilers to change them",
 }
 """Causes, other than argument values, that an operator's results depend on."""
 

@@ -15,8 +15,8 @@ from shrinkfx.protocol.requests import Request
 
 STRAYS = (
     "interpreter: illegal memory access: out-of-bounds load of 4 bytes in k "
-    "(aten.index) through in_ptr0 (input 0): element 9 of 9 [program (0, 0, 0), 1 "
-    "lane] at `x = y`"
+    "(aten.index) through in_ptr0 (input 0): index 9, past the end of 9 elements "
+    "[program (0, 0, 0), 1 lane] at `x = y`"
 )
 
 

@@ -4,14 +4,14 @@ The line is the message of the exception that ends a child, so it is all that
 ``failure/classify.py`` sees. Its forms are fixed::
 
     interpreter: illegal memory access: out-of-bounds load of 4 bytes in KERNEL
-    (aten.index) through in_ptr0 (input 0): element 1056 of 1056 [program (3, 0, 0),
-    32 lanes] at `tmp6 = tl.load(...)`
+    (aten.index) through in_ptr0 (input 0): index 1056, past the end of 1056 elements
+    [program (3, 0, 0), 32 lanes] at `tmp6 = tl.load(...)`
 
     interpreter: device-side assert in KERNEL (aten.index): index out of bounds:
     0 <= tmp4 < 10 [program (0, 0, 0), 5 lanes] at `tl.device_assert(...)`
 
     interpreter: misaligned address in KERNEL (aten.add) through in_ptr0 (result of
-    mylib.op): declared divisible by 16, but is 4 bytes past
+    mylib.op): declared divisible by 16, but is 4 bytes past a multiple
 
     interpreter: expected size 4==5, stride 1==1 at dim=0 / Error in op: mylib.op
 
@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from shrinkfx.protocol.choices import Probe
+from shrinkfx.protocol.compiled_program_view import describe_index
 
 
 class Fault(StrEnum):
@@ -96,7 +97,7 @@ class KernelFinding:
         if self.fault is Fault.MISALIGNED:
             return f"misaligned address in {kernel} {through}: {self.message}"
         what = f"out-of-bounds {self.fault} of {self.item_bytes} bytes"
-        place = f"element {self.offset} of {self.elements}"
+        place = describe_index(self.offset, self.elements)
         return f"illegal memory access: {what} in {kernel} {through}: {place} {where}"
 
 

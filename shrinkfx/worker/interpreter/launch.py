@@ -217,18 +217,14 @@ def _check_alignment(arguments: Keywords, aligned: Sequence[str]) -> None:
     for name in aligned:
         value = arguments.get(name)
         if isinstance(value, torch.Tensor) and value.numel():
-            number, what, role = (
-                value.data_ptr(),
-                "bytes past",
-                CHECKER.roles.get_role(value),
-            )
-            number %= 16
+            number, unit = value.data_ptr() % 16, " bytes"
+            role = CHECKER.roles.get_role(value)
         elif isinstance(value, int):
-            number, what, role = value % 16, "past", "a size"
+            number, unit, role = value % 16, "", "a size"
         else:
             continue
         if number:
-            text = f"declared divisible by 16, but is {number} {what}"
+            text = f"declared divisible by 16, but is {number}{unit} past a multiple"
             CHECKER.report(
                 Fault.MISALIGNED, argument=name, role=role or "memory", message=text
             )
