@@ -635,10 +635,12 @@ class Reduction:
         """
         runs, failed = self.verified
         before, after = self.operators
-        minimal = "1-minimal" if self.minimal else "not shown to be 1-minimal"
+        minimal = "no single operator can be removed"
+        if not self.minimal:
+            minimal = "some operators may not be needed"
         spent = f"{self.checks} checks, {self.seconds:.0f} s"
         sizes = f"{_STATUS_TEXTS[self.status]} from {before} to {after} {_noun(after)}"
-        yield f"result:   {sizes}, {minimal}; {spent}"
+        yield f"result:   {sizes}; {minimal}; {spent}"
         if self.minimal:
             untested = self.summary.get("minimal_by_kind", {})
             for why, kinds in group_untested_kinds(untested).items():

@@ -415,7 +415,8 @@ def test_result_repr_is_one_line_and_str_is_the_summary() -> None:
     )
     first, *_, last = str(came).splitlines()
     assert first == (
-        "result:   reduced from 12 to 1 operator, 1-minimal; 3 checks, 4 s"
+        "result:   reduced from 12 to 1 operator; no single operator can be removed; "
+        "3 checks, 4 s"
     )
     assert last == "next:     shrinkfx --explain out"
 

@@ -694,10 +694,8 @@ def describe_minimality(claims: Mapping[str, str]) -> str:
     if not minimal:
         return "It is not known whether a smaller program fails."
     suffix = f" Not tested: {join_words(untested)}." if untested else ""
-    return (
-        "1-minimal: the failure disappears "
-        f"{', or '.join(_tried(minimal, untested))}.{suffix}"
-    )
+    tried = ", or ".join(_tried(minimal, untested))
+    return f"The failure disappears {tried}.{suffix}"
 
 
 def _tried(minimal: Sequence[str], untested: Sequence[str]) -> Iterator[str]:

@@ -25,25 +25,25 @@ ALL = {OPERATORS: MINIMAL} | dict.fromkeys(Kind, MINIMAL)
     [
         (
             ALL | {Kind.VALUES: PLAINEST, Kind.WEIGHTS: KEPT},
-            "1-minimal: the failure disappears without any one operator, or with a "
+            "The failure disappears without any one operator, or with a "
             "size at its minimum or smaller by one, or with any of the simpler forms "
             "that were tried.",
         ),
         (
             ALL | dict.fromkeys(Kind, NO) | {Kind.WEIGHTS: KEPT},
-            "1-minimal: the failure disappears without any one operator. Not tested: "
+            "The failure disappears without any one operator. Not tested: "
             "sizes, values, dtypes, layouts, arguments, operands and branches.",
         ),
         (
             ALL | dict.fromkeys([*Kind][2:], NO) | {Kind.VALUES: PLAINEST},
-            "1-minimal: the failure disappears without any one operator, or with a "
+            "The failure disappears without any one operator, or with a "
             "size at its minimum or smaller by one, or with any of the simpler values "
             "that were tried. Not tested: weights, dtypes, layouts, arguments, "
             "operands and branches.",
         ),
         (
             dict.fromkeys(ALL, NO) | {Kind.SIZES: MINIMAL},
-            "1-minimal: the failure disappears with a size at its minimum or smaller "
+            "The failure disappears with a size at its minimum or smaller "
             "by one. Not tested: operators, values, weights, dtypes, layouts, "
             "arguments, operands and branches.",
         ),
@@ -51,7 +51,7 @@ ALL = {OPERATORS: MINIMAL} | dict.fromkeys(Kind, MINIMAL)
         (dict.fromkeys(ALL, KEPT), "It is not known whether a smaller program fails."),
         (
             {OPERATORS: MINIMAL},
-            "1-minimal: the failure disappears without any one operator.",
+            "The failure disappears without any one operator.",
         ),
     ],
 )
