@@ -484,7 +484,7 @@ def _where(chain: Chain, *, is_exact: bool) -> str:
 def _describe_crash(chain: Chain, address: str, *, is_exact: bool) -> str:
     where, access = _where(chain, is_exact=is_exact), chain.access
     if access is None or not address:
-        return f"{where} crashes the process."
+        return f"{where} crashes the process; why is not known."
     if access.argument is None:
         return f"{where} accesses address {address}, which is not near any argument."
     has = ""

@@ -278,7 +278,10 @@ def _computed_by(candidate: Candidate, launch: Launch) -> tuple[Operator, ...]:
 
 def _ended(reduced: ReducedProgram, ending: Ending) -> str:
     if reduced.target.kind is Kind.HANG:
-        return f"it did not finish within {reduced.client.limits.timeout_s:.0f} s"
-    raised = ending.raised
-    message = _extract_first_line(raised.type, raised.message) if raised else ""
-    return reduced.target.text or message or f"{ending.how} {ending.code}"
+        limit_s = reduced.client.limits.timeout_s
+        return f"it did not finish within {limit_s:.0f} s; why is not known"
+    if (raised := ending.raised) is not None:
+        message = _extract_first_line(raised.type, raised.message)
+        return reduced.target.text or message
+    message = reduced.target.text or f"{ending.how} {ending.code}"
+    return f"{message}; why is not known"

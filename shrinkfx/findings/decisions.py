@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from shrinkfx.failure.signature import MEMORY_FAULT, Kind, Signature, Stage
 from shrinkfx.findings.operators import Operator
+from shrinkfx.program.display_text import join_words
 from shrinkfx.protocol.choices import Subsystem
 from shrinkfx.protocol.record import Message
 
@@ -232,7 +233,7 @@ def _format_irrelevant(found: Decisions) -> Iterator[str]:
     in_vain = []
     if found.not_needed:
         parts = [counted(part.of, PARTS[part.subsystem]) for part in found.not_needed]
-        in_vain.append(f"without {_joined(parts)}")
+        in_vain.append(f"without {join_words(parts)}")
     tried = found.switching
     if tried and tried.tried and not (tried.passes_with or tried.unknown):
         options = counted(tried.tried, "Inductor option")
@@ -267,13 +268,13 @@ def mark_only_shows(
 def _of_switching(found: OptionSearch, failure: Signature) -> Iterator[str]:
     if found.unknown or not found.passes_with:
         return
-    names = _joined([str(setting) for setting in found.passes_with])
+    names = join_words([str(setting) for setting in found.passes_with])
     what = list(dict.fromkeys(setting.what for setting in found.passes_with))
     if not found.minimal:
         yield f"The program passes with {names}; some of these may not be needed."
     elif len(what) > 1:
         yield (
-            f"The program passes with {names}: each of {_joined(what)} is enough to "
+            f"The program passes with {names}: each of {join_words(what)} is enough to "
             "make it fail."
         )
     elif found.only_shows or _may_be_hidden(failure):
@@ -299,8 +300,3 @@ _OBJECT = re.compile(
 
 def _is(what: str) -> str:
     return "are" if _OBJECT.sub("", what).endswith("s") else "is"
-
-
-def _joined(words: Sequence[str]) -> str:
-    *others, last = words
-    return f"{', '.join(others)} and {last}" if others else last

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from shrinkfx.findings.operators import Operator
+from shrinkfx.program.display_text import join_words
 from shrinkfx.protocol.kernel_values import Wrong
 from shrinkfx.protocol.record import Message
 
@@ -144,9 +145,8 @@ class WrongValue(Message):
 
 def name_kernel(kernel: str, launch: int, launches: int) -> str:
     """Name a kernel, with its launch if the program has several and it is known."""
-    if not launch or launches <= 1:
-        return f"kernel {kernel}"
-    return f"kernel {kernel} (launch {launch} of the {launches} in the program)"
+    where = f" (launch {launch} of the {launches} in the program)"
+    return f"kernel {kernel}{where * (launch > 0 and launches > 1)}"
 
 
 def describe_first_error(wrong: Wrong) -> str:
@@ -174,11 +174,11 @@ def describe_error(wrong: Wrong, differ: str) -> str:
 
 def join_operators(operators: Sequence[Operator]) -> str:
     """List operators, each with its place in the user's model."""
-    return _some([str(operator) for operator in operators], " and ")
+    return _some([str(operator) for operator in operators])
 
 
-def _some(words: Sequence[str], last: str = ", ") -> str:
+def _some(words: Sequence[str]) -> str:
     shown = [*words][:_SHOWN]
     if len(words) > _SHOWN:
         shown.append(f"{len(words) - _SHOWN} more")
-    return last.join(filter(None, (", ".join(shown[:-1]), *shown[-1:])))
+    return join_words(shown)

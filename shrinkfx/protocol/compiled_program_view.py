@@ -201,7 +201,7 @@ def describe_index(index: int, elements: int) -> str:
     """State an index of an argument, and whether it is out of bounds."""
     side = "past the end" if index >= elements else "inside"
     side = "before the start" if index < 0 else side
-    return f"index {index}, {side} of {elements} element{'s' * (elements != 1)}"
+    return f"index {index}, {side} of its {elements} element{'s' * (elements != 1)}"
 
 
 REASON_FILE = "untold"

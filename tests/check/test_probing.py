@@ -22,7 +22,7 @@ from shrinkfx.protocol.requests import Request
 STRAYS = (
     "interpreter{}: illegal memory access: out-of-bounds load of 4 bytes in "
     "triton_poi_fused_index_0 (aten.index) through in_ptr0 (input 0): index 9, "
-    "past the end of 9 elements [program (0, 0, 0), 1 lane] at `tl.load(in_ptr0)`"
+    "past the end of its 9 elements [program (0, 0, 0), 1 lane] at `tl.load(in_ptr0)`"
 )
 ASSERTS = (
     "interpreter: device-side assert in triton_poi_fused_index_0 (aten.index): index "

@@ -15,7 +15,7 @@ from shrinkfx.protocol.requests import Request
 
 STRAYS = (
     "interpreter: illegal memory access: out-of-bounds load of 4 bytes in k "
-    "(aten.index) through in_ptr0 (input 0): index 9, past the end of 9 elements "
+    "(aten.index) through in_ptr0 (input 0): index 9, past the end of its 9 elements "
     "[program (0, 0, 0), 1 lane] at `x = y`"
 )
 

@@ -36,6 +36,7 @@ from shrinkfx.report.in_compiler import (
 )
 from shrinkfx.report.issue.script import (
     Traits,
+    drop_comments,
     error_log,
     find_model_remains,
     quote_script,
@@ -321,6 +322,8 @@ def cases_of_facts() -> Iterator[tuple[str, Case]]:
         if kind is not Kind.CHECK:
             said = _MESSAGES.get(kind, "RuntimeError: expected `size` 4")
             yield case(f"kind {kind}", kind=kind, stage=Stage.RUN, message=said)
+    said = "RuntimeError: cond_true might be aliasing the input or the output!"
+    yield case("a branch aliases", kind=Kind.COMPILE_ERROR, message=said)
     for effect in (False, None):
         facts = facts_with_own_code(effect)
         yield case(f"custom code, fails without it: {effect}", facts)
@@ -634,6 +637,16 @@ def test_collect_env_versions_omit_private_details() -> None:
         "libcudnn.so.9",
         "[pip3] torch==2.13.0",
     ]
+
+
+def test_log_quotes_the_script_without_places_in_the_model() -> None:
+    line = "roll = torch.ops.aten.roll.default(x, [1])"
+    script = (
+        "# Header\n\nimport torch\n\n\nclass Repro(torch.nn.Module):\n"
+        f"    def forward(self, x):\n        {line}  # model.py:8, decoder\n"
+    )
+    log = f'  File "repro.py", line 8, in forward\n    {line}  # model.py:8, decoder'
+    assert drop_comments(log, script) == log.removesuffix("  # model.py:8, decoder")
 
 
 def test_error_log_begins_with_the_script_frame() -> None:

@@ -47,6 +47,15 @@ def quote_script(script: str) -> str:
     return "".join(rows).strip() + "\n"
 
 
+def drop_comments(log: str, script: str) -> str:
+    """Remove from the lines of a repro that a log shows what ``quote_script`` does."""
+    rows = remove_header(script).strip().splitlines()
+    for row, quoted in zip(rows, quote_script(script).splitlines(), strict=True):
+        if row != quoted:
+            log = log.replace(row.strip(), quoted.strip())
+    return log
+
+
 def lines_left_out(script: str) -> int:
     """Return the number of lines above the quoted code."""
     return script.count("\n") - remove_header(script).count("\n")

@@ -49,6 +49,7 @@ from shrinkfx.report.in_compiler import (
 from shrinkfx.report.issue.script import (
     TRACEBACK,
     Traits,
+    drop_comments,
     error_log,
     lines_left_out,
     quote_script,
@@ -274,6 +275,13 @@ def find_operator_mismatch(explanation: Explanation) -> OperatorMismatch | None:
 
 # The values of each part of the template.
 
+_RESTRICTION = re.compile(
+    r"might be (?:aliasing|modifying) (?:the|an) input"
+    r"|(?:aliasing|input mutation) during higher order op tracing"
+)
+"""Messages of PyTorch about a function that ``torch.cond`` or a similar operator calls,
+from 2.11 to 2.15."""
+
 _USER_KERNEL = re.compile(r"\(user kernel (\w+)\)")
 """A Triton kernel of the model, in a finding of the interpreter."""
 
@@ -305,6 +313,7 @@ def _values_of_failure(
         "torch": next((v for name, _, v in versions if name == "torch"), ""),
         "invalid_inputs": strip_origins(explanation.inputs, explanation),
         "user_kernel": kernel[1] if kernel else "",
+        "is_restriction": bool(_RESTRICTION.search(facts.message)),
         "custom_operators": [o for o in operators if Operator("", o).is_custom],
         "out_of_range": [s.declaration for s in symbols if s.is_out_of_range],
     }
@@ -324,7 +333,7 @@ def _values_of_script(facts: IssueFacts, script: str) -> dict[str, object]:
     return {
         "script": text.rstrip(),
         "is_quoted": is_quoted,
-        "log": log.strip() or message,
+        "log": drop_comments(log.strip(), script) or message,
     }
 
 
@@ -405,7 +414,20 @@ def _values_of_cause(
             for text in explanation.unknown
         ],
         "is_settled": explanation.is_settled,
+        "is_explained": _is_explained(explanation),
     }
+
+
+def _is_explained(explanation: Explanation) -> bool:
+    """Return whether the cause is more than the place at which the program stops."""
+    if not any(part.cause for part in explanation.parts):
+        return True
+    chain, values = explanation.chain, explanation.values
+    decisions = explanation.decisions
+    found = decisions is not None and (decisions.left_out or decisions.switching)
+    read = chain is not None and (chain.index or chain.refusal or chain.access)
+    is_wrong = values is not None and values.cause
+    return bool(is_wrong or read or found or explanation.culprit_mismatch)
 
 
 def _sentence(text: str) -> str:

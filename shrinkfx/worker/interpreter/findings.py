@@ -4,8 +4,8 @@ The line is the message of the exception that ends a child, so it is all that
 ``failure/classify.py`` sees. Its forms are fixed::
 
     interpreter: illegal memory access: out-of-bounds load of 4 bytes in KERNEL
-    (aten.index) through in_ptr0 (input 0): index 1056, past the end of 1056 elements
-    [program (3, 0, 0), 32 lanes] at `tmp6 = tl.load(...)`
+    (aten.index) through in_ptr0 (input 0): index 1056, past the end of its 1056
+    elements [program (3, 0, 0), 32 lanes] at `tmp6 = tl.load(...)`
 
     interpreter: device-side assert in KERNEL (aten.index): index out of bounds:
     0 <= tmp4 < 10 [program (0, 0, 0), 5 lanes] at `tl.device_assert(...)`
