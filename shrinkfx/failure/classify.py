@@ -138,7 +138,9 @@ def _shorten_lines(ending: Ending) -> Ending:
 
 def _classify_failure(ending: Ending, stage: Stage) -> Signature | None:
     if ending.how == "timeout":
-        return Signature(Kind.HANG, stage, "", "did not end within the time limit")
+        limit_s = round(ending.seconds - ending.waited_s)
+        limit = f"{limit_s} s" if limit_s else "the time limit"
+        return Signature(Kind.HANG, stage, "", f"did not end within {limit}")
     if ending.how == "memory":
         return Signature(Kind.OOM, stage, "", "grew beyond the memory limit")
     if report := memory.parse_sanitizer_report(ending.log):

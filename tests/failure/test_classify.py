@@ -192,6 +192,15 @@ def test_timeout_is_an_unresolved_hang() -> None:
     assert seen.unresolved
 
 
+def test_hang_says_how_long_the_program_ran() -> None:
+    ending = Ending("timeout", stage="run", seconds=43.0, waited_s=13.0)
+    seen = classify_ending(ending).signature
+    assert seen is not None
+    assert seen.text == "did not end within 30 s"
+    unknown = classify_ending(dataclasses.replace(ending, seconds=13.0)).signature
+    assert unknown == seen
+
+
 def test_kill_from_outside_is_no_failure() -> None:
     seen = classify_ending(Ending("signal", signal.SIGKILL, "run"))
     assert seen.signature is None
