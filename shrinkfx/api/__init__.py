@@ -731,9 +731,10 @@ def explain(
 
 
 def report(folder: str | Path, listener: Listener = ignore_event) -> Path:
-    """Regenerate ``report.html`` for a run.
+    """Regenerate ``report.html`` and ``ISSUE.md`` for a run.
 
-    Each run writes this page when it ends. For a run of an earlier version of shrinkfx,
+    Each run writes them when it ends. An edited ``ISSUE.md`` stays, and the new text is
+    in ``ISSUE.new.md``. For a run of an earlier version of shrinkfx,
     the program is loaded again to draw its graph, if the file still exists.
 
     Args:
@@ -749,7 +750,7 @@ def report(folder: str | Path, listener: Listener = ignore_event) -> Path:
     """
     require_environment()
     listener(RunStarted("report", "", str(folder)))
-    return explaining.report_folder(Path(folder))
+    return explaining.report_again(Path(folder), listener)
 
 
 def verify(

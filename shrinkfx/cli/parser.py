@@ -106,11 +106,11 @@ class TaskOptions:
     report: str | None = option(
         None,
         metavar="DIR",
-        help="regenerate `report.html` for an existing run: the failure, the "
-        "program before and after, the search, each check",
+        help="regenerate `report.html` and `ISSUE.md` for an existing run; an edited "
+        "`ISSUE.md` stays, and the new text is in `ISSUE.new.md`",
         more="[In full](#the-report)",
         never_empty=True,
-        brief="regenerate `report.html` for an existing run",
+        brief="regenerate `report.html` and `ISSUE.md` of DIR",
     )
     verify: bool = option(
         False,

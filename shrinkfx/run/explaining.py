@@ -82,6 +82,9 @@ logger = logging.getLogger(__name__)
 _FACTS = "issue"
 """Name of the journal's fact with the contents of the issue, for a later analysis."""
 
+_LAST = "issue written"
+"""Name of the journal's fact with the text of the issue, as it was written last."""
+
 _VERSIONS = "versions collected"
 """Name of the journal's fact with the output of ``collect_env``."""
 
@@ -201,10 +204,18 @@ def add_versions(
     Args:
         verdicts: by version; None if the repro neither failed as stated nor passed.
     """
-    out = repro.parent
     known = {version: v for version, v in verdicts.items() if v is not None}
-    has_issue = (out / ISSUE).is_file() and (out / JOURNAL).is_file()
-    if repro.name != "repro.py" or not has_issue or len(known) < 2:
+    if repro.name == "repro.py" and len(known) >= 2:
+        _write_again(repro.parent, listener, known)
+
+
+def _write_again(out: Path, listener: Listener, known: Mapping[str, bool]) -> None:
+    """Write the issue of an earlier run again, if there is one.
+
+    Args:
+        known: further verdicts by version of PyTorch.
+    """
+    if not ((out / ISSUE).is_file() and (out / JOURNAL).is_file()):
         return
     with (
         note_errors(lambda text: listener(NoteAdded(text)), _NO_ISSUE),
@@ -246,6 +257,12 @@ def _written(
             explanation, facts.renamed, anonymous=facts.anonymous
         )
         text = issue_text(facts, explanation, script, environment, title)
+        last = context.journal.fact(_LAST)
+        if path.exists() and path.read_text(encoding="utf-8") not in (last, text):
+            path = path.with_suffix(".new.md")
+            context.note(f"{ISSUE} may have your edits: the new text is in {path.name}")
+        else:
+            context.journal.note(_LAST, text)
         draft_of(path).write_text(text, encoding="utf-8")
         publish_draft(path)
         return path
@@ -492,6 +509,13 @@ def report_folder(out: Path) -> Path:
             advice = "check whether a file in the folder was edited by hand"
             raise UsageError(f"--report {out}: {reason}: {advice}") from error
         return write_page(out, run)
+
+
+def report_again(out: Path, listener: Listener) -> Path:
+    """Write the page of an earlier run, and its issue if there is one."""
+    page = report_folder(out)
+    _write_again(out, listener, {})
+    return page
 
 
 def write_page(out: Path, run: Run) -> Path:

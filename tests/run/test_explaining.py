@@ -45,6 +45,7 @@ from shrinkfx.run.explaining import (
     collect_run,
     collect_versions,
     explain_result,
+    report_again,
     report_explained,
     report_folder,
     report_run,
@@ -434,6 +435,26 @@ def test_issue_is_unchanged_without_a_verdict_of_another_version(
     before = (out_issue / "ISSUE.md").read_text()
     add_versions(out_issue / name, verdicts, lambda _: None)
     assert (out_issue / "ISSUE.md").read_text() == before
+
+
+def test_report_writes_the_issue_again_and_keeps_an_edited_one(out_issue: Path) -> None:
+    finish_run(out_issue)
+    issue, new = out_issue / "ISSUE.md", out_issue / "ISSUE.new.md"
+    told: list[Event] = []
+    first = issue.read_text()
+    (out_issue / "repro.py").write_text("changed = 1\n")
+    report_again(out_issue, told.append)
+    second = issue.read_text()
+    assert "changed = 1" in second != first
+    assert (new.exists(), told) == (False, [])
+    issue.write_text("# My title\n")
+    report_again(out_issue, told.append)
+    assert (issue.read_text(), new.read_text()) == ("# My title\n", second)
+    said = "ISSUE.md may have your edits: the new text is in ISSUE.new.md"
+    assert notes(told) == said
+    issue.unlink()
+    report_again(out_issue, told.append)
+    assert not issue.exists()
 
 
 def test_failure_to_add_versions_is_a_note(out_issue: Path) -> None:
