@@ -362,7 +362,8 @@ def _follow_crash(view: CompiledView, memory: MemoryReport | None) -> Chain:
     chain = replace(chain, access=access)
     operators: tuple[Operator, ...] = ()
     if line is None:
-        chain = replace(chain, unknown=("which line: AddressSanitizer can report it",))
+        why = "which line crashes: no report of AddressSanitizer names it"
+        chain = replace(chain, unknown=(why,))
     else:
         operators = find_line_operators(view, failing, line)
         culprits = with_views(view, chain.fused, operators) or chain.fused
@@ -406,8 +407,10 @@ def _outside(view: CompiledView, memory: MemoryReport | None) -> Chain:
     launched = len(view.kernel_log.launches)
     last = view.kernel_log.launches[-1][0] if launched else ""
     progress = f"after {last}" if last else "before the first kernel"
-    where = f"; AddressSanitizer: {memory}" if memory else ""
-    why = f"the line: the crash is outside the generated kernels, {progress}{where}"
+    where = f"; under AddressSanitizer: {memory}" if memory else ""
+    why = (
+        f"which line crashes: it is outside of the generated kernels, {progress}{where}"
+    )
     return Chain(launches=len(view.recorded.launches), unknown=(why,))
 
 
