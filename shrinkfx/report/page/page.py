@@ -26,6 +26,7 @@ from shrinkfx.program.listing.printed_program import (
     describe_minimality,
     group_kinds_by_claim,
 )
+from shrinkfx.protocol.compiled_program_view import describe_index
 from shrinkfx.report.page.drawing import (
     BOX_HEIGHT,
     Drawing,
@@ -101,6 +102,7 @@ def render_page(run: Run) -> str:
         "data": _data_to_json(run),
         "count": count,
         "describe_error": describe_error,
+        "describe_index": describe_index,
         "css": Markup(read_file("page/page.css")),
         "js": Markup(script),
         "script_hash": base64.b64encode(digest).decode(),
