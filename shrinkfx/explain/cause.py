@@ -33,7 +33,7 @@ from shrinkfx.findings.operators import (
     format_fails_alone,
 )
 from shrinkfx.findings.record import EAGER_FAILS, Explanation
-from shrinkfx.findings.values import WrongValue
+from shrinkfx.findings.values import WrongValue, join_operators
 from shrinkfx.program.candidate import Candidate, Outputs
 from shrinkfx.program.listing.printed_program import (
     InputOrWeight,
@@ -195,7 +195,7 @@ def _blame_input_producer(found: Explanation, wrong: WrongValue | None) -> Expla
         return found
     cause = (*wrong.cause[: SENTENCES - 1], *found.cause[:1])
     if not found.cause:
-        names = ", ".join(map(str, wrong.without))
+        names = join_operators(wrong.without)
         cause = (*cause, f"The failing operator computes from this result: {names}.")
     return replace(found, values=wrong, culprits=wrong.culprits, cause=cause)
 
@@ -230,7 +230,7 @@ def _describe_effect(found: Explanation, mismatch: OperatorMismatch) -> tuple[st
     others = [one for one in found.culprits if one != mismatch.operator]
     if found.values is None or not others:
         return found.cause
-    names = ", ".join(map(str, found.culprits))
+    names = join_operators(found.culprits)
     return (
         f"{_reads(mismatch)}; the first wrong values are in the result of {names}.",
     )

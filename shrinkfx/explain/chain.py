@@ -40,6 +40,7 @@ from shrinkfx.findings.chain import (
     Step,
 )
 from shrinkfx.findings.operators import Operator
+from shrinkfx.findings.values import join_operators
 from shrinkfx.program.listing.tensor_specs import itemsize
 from shrinkfx.program.sizes import holds, names_in
 from shrinkfx.protocol.answers import Ending
@@ -317,15 +318,14 @@ _VERBS = {"load": "loads", "store": "stores", "atomic": "atomically changes"}
 def _describe_access(
     finding: StrayAccess, ops: tuple[Operator, ...], argument: Layout | None
 ) -> str:
-    names = ", ".join(map(str, ops[:3])) or "an operator"
-    kernel_of = f"kernel {finding.kernel} {'of' if finding.user else 'for'} {names}"
+    names = join_operators(ops) or "an operator"
+    kernel = f"Kernel {finding.kernel}, which computes {names},"
     if finding.fault == "misaligned":
         parameter = f"Argument {finding.argument} of kernel {finding.kernel}"
         what = f"{finding.argument} is {argument or finding.role}"
         return f"{parameter} is {finding.message}. {what}."
     if finding.fault == "assert":
-        return f"An assertion fails in {kernel_of}: {finding.message}."
-    kernel = f"Kernel {finding.kernel}, which computes {names},"
+        return f"{kernel} fails an assertion: {finding.message}."
     index = describe_index(finding.offset, finding.elements)
     action = f"{_VERBS[finding.fault]} {finding.argument} at {index}"
     lanes = f"{finding.lanes} lane{'' if finding.lanes == 1 else 's'}"
@@ -478,7 +478,7 @@ def _find_line(
 
 
 def _where(chain: Chain, *, is_exact: bool) -> str:
-    names = ", ".join(map(str, chain.culprits[:3])) or "unknown operators"
+    names = join_operators(chain.culprits) or "unknown operators"
     if is_exact:
         return f"Code for {names} in kernel {chain.kernel}"
     return f"Kernel {chain.kernel}, which computes {names},"
@@ -652,7 +652,7 @@ def _describe_index(
     limit = chain.limit
     assert limit is not None
     size = limit.code if limit.value is None else str(limit.value)
-    where = f" in {', '.join(map(str, checked_by))}" if checked_by else ""
+    where = f" in {join_operators(checked_by)}" if checked_by else ""
     of = f" of {indexed.named}" if indexed else ""
     bounds = f"Index {value} is out of bounds for size {size}"
     first = f"{bounds}{where}{of}, in kernel {chain.kernel}."
@@ -692,7 +692,7 @@ def find_culprits(
         )
     loads = [step for step in chain.steps if step.reads is not None]
     if not loads and user and (folded := _folded_into(view, chain, user)):
-        names = ", ".join(str(one) for one in (*folded, user))
+        names = join_operators((*folded, user))
         return (*folded, user), (
             f"The index is {_formula(chain)}, a constant at these sizes, which the "
             f"compiler has computed: it comes from one of {names}."
