@@ -98,7 +98,7 @@ class WrongValue(Message):
         )
         if len(self.culprits) > 1 and not self.fused:
             what = f"One of {what}"
-        place = f"in {self.value}"
+        place = f"as {self.value} of the program"
         if self.kernel:
             place = f"in {name_kernel(self.kernel, self.launch, self.launches)}"
         call = f" in call {self.call}" if self.call > 1 else ""
