@@ -34,23 +34,6 @@ COMPILERS = {
 """The name of the compiler, for readers of a repro."""
 
 
-_DETECTORS = {
-    "guard pages": "with guard pages (inaccessible memory next to each tensor)",
-    "red zones": "with red zones (memory next to each tensor, with known values)",
-    "interpreter": "on Triton's interpreter, which runs the kernels on the CPU and "
-    "checks each access",
-    "interpreter, compile-time benchmark": "on Triton's interpreter, where AOTInductor "
-    "benchmarks the kernels during compilation",
-}
-"""What sees a failure that a plain run may not show, by the prefix of the message."""
-
-
-def split_detector(message: str) -> tuple[str, str]:
-    """Split a message into what saw the failure, or '', and what it saw."""
-    name, _, text = message.partition(": ")
-    return (_DETECTORS[name], text) if name in _DETECTORS else ("", message)
-
-
 def format_header(record: RunRecord, *remarks: str) -> str:
     """Return the header comment of a repro, with ``remarks`` as further lines."""
     signature, failure, memory = record.signature, record.failure, record.memory
@@ -59,14 +42,12 @@ def format_header(record: RunRecord, *remarks: str) -> str:
     warnings = [strip_advice(text) for text in record.warnings]
     stopped = record.search.stopped.partition("\n")[0]
     names = signature.operators
-    detector, message = split_detector(signature.text or signature.detail)
     values = {
         **vars(record.conditions),
         "compiler": COMPILERS[record.conditions.backend],
         "kind": signature.kind,
         "stage": signature.stage,
-        "detector": detector,
-        "message": _without_folders(message),
+        "message": _without_folders(signature.text or signature.detail),
         "failure_line": _failure_line(record),
         "calls": failure.calls,
         "percent": f"{failure.rate_after:.0%}",

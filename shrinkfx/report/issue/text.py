@@ -35,7 +35,7 @@ from shrinkfx.report.anonymous import (
     strip_origins,
     strip_paths,
 )
-from shrinkfx.report.header import COMPILERS, split_detector
+from shrinkfx.report.header import COMPILERS
 from shrinkfx.report.in_compiler import (
     ENDS,
     capitalize_sentence,
@@ -275,13 +275,6 @@ def find_operator_mismatch(explanation: Explanation) -> OperatorMismatch | None:
 
 # The values of each part of the template.
 
-_RESTRICTION = re.compile(
-    r"might be (?:aliasing|modifying) (?:the|an) input"
-    r"|(?:aliasing|input mutation) during higher order op tracing"
-)
-"""Messages of PyTorch about a function that ``torch.cond`` or a similar operator calls,
-from 2.11 to 2.15."""
-
 _USER_KERNEL = re.compile(r"\(user kernel (\w+)\)")
 """A Triton kernel of the model, in a finding of the interpreter."""
 
@@ -289,7 +282,7 @@ _USER_KERNEL = re.compile(r"\(user kernel (\w+)\)")
 def _values_of_failure(
     facts: IssueFacts, explanation: Explanation
 ) -> dict[str, object]:
-    detector, first = split_detector(strip_paths(_first_line(facts.message)))
+    first = strip_paths(_first_line(facts.message))
     error = facts.message.partition(":")[0]
     # The first sentence already names AOTI_RUNTIME_CHECK_INPUTS.
     stated = [_CHECKS_INPUTS] if facts.kind is Kind.CHECK_INPUTS else []
@@ -305,7 +298,6 @@ def _values_of_failure(
         "operators": operators,
         "error_class": error if re.fullmatch(r"\w*(Error|Exception)", error) else "",
         "first_line": first,
-        "detector": detector,
         "percent": f"{facts.rate:.0%}",
         "fails_on": [version for version in facts.tested if facts.tested[version]],
         "passes_on": [version for version in facts.tested if not facts.tested[version]],
@@ -313,7 +305,6 @@ def _values_of_failure(
         "torch": next((v for name, _, v in versions if name == "torch"), ""),
         "invalid_inputs": strip_origins(explanation.inputs, explanation),
         "user_kernel": kernel[1] if kernel else "",
-        "is_restriction": bool(_RESTRICTION.search(facts.message)),
         "custom_operators": [o for o in operators if Operator("", o).is_custom],
         "out_of_range": [s.declaration for s in symbols if s.is_out_of_range],
     }
