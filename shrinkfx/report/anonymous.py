@@ -39,7 +39,8 @@ _INSTALLED = re.compile(_BEGINS + r"/[^\s\"':,;()]*?(?:site|dist)-packages/")
 _PYTHONS = re.compile(_BEGINS + r"/[^\s\"':,;()]*?/lib(?:64)?/python[\d.]+/")
 _FOLDERS = re.compile(r"(?:file:/+|(?:(?<![\w./])|(?<=-[IL]))~?/)(?:[^\s/\"':,;()]+/)+")
 _ORIGIN = re.compile(
-    r"(?:; it is dim \d+ of \S+|, which \S+ computes) in the input program"
+    r"(?:; it is dim \d+ of \S+|, which (?:(?!, which ).)+ computes)"
+    r" in the input program"
 )
 """What a sentence says of the input program (``SizeSymbol``, ``Layout``)."""
 
@@ -308,6 +309,11 @@ def strip_origins(
     # The longest first, because one name may be a prefix of another.
     for operator in sorted(operators, key=lambda each: (-len(str(each)), str(each))):
         text = text.replace(str(operator), operator.operator)
+    return strip_input_program(text)
+
+
+def strip_input_program(text: str) -> str:
+    """Remove from a sentence what a value of the repro is in the input program."""
     return _ORIGIN.sub("", text)
 
 

@@ -37,6 +37,7 @@ from shrinkfx.protocol.requests import CollectVersions
 from shrinkfx.report.anonymous import (
     anonymize_run,
     environment_text,
+    strip_input_program,
     strip_origins,
     use_repro_names,
     with_gpu,
@@ -448,7 +449,7 @@ def _write_explanation(
     write_json(out / EXPLAIN, to_json_with_old_names(explanation))
     readable = explanation
     new = use_repro_names(explanation, renamed, anonymous=anonymous)
-    cause = new.cause
+    cause = tuple(map(strip_input_program, new.cause))
     if anonymous:  # the text must not name code that is not in the repro
         cause = tuple(strip_origins(s, new, anonymous=True) for s in cause)
     else:

@@ -9,7 +9,11 @@ from shrinkfx.findings.chain import Chain, Layout, Limit, SizeSymbol
 from shrinkfx.findings.code import CodeLine
 from shrinkfx.findings.operators import Operator
 from shrinkfx.findings.record import Explanation
-from shrinkfx.report.anonymous import strip_origins, use_repro_names
+from shrinkfx.report.anonymous import (
+    strip_input_program,
+    strip_origins,
+    use_repro_names,
+)
 
 IDS = Layout("token_ids", "input", ("s77",), ("1",), "int64")
 TABLE = Layout("encoder.0.table", "weight", ("8",), ("1",), "float32")
@@ -54,6 +58,9 @@ def test_value_that_was_cut_off_is_named_as_the_input_that_replaces_it() -> None
         "computes in the input program.",
     )
     assert strip_origins(told.cause[0], told) == "in_ptr0 is input x float32[8]."
+    reader = f"Kernel k, which computes {MUL}, loads in_ptr0, which {MUL} computes"
+    bare = strip_input_program(f"{reader} in the input program.")
+    assert bare == f"Kernel k, which computes {MUL}, loads in_ptr0."
     nameless = use_repro_names(known, {}, anonymous=True)
     assert strip_origins(nameless.cause[0], nameless) == "in_ptr0 is input float32[8]."
 
