@@ -120,7 +120,7 @@ def explain(
         found = replace(found, cause=(EAGER_FAILS, *found.cause)[:SENTENCES])
     found = _with_decisions(reduced, found, attempt, folder)
     if notes := [text for text in (facts.own, facts.inside) if text]:
-        found = replace(found, cause=(*notes, *found.cause)[:SENTENCES])
+        found = replace(found, cause=(*notes, *_explained(found.cause))[:SENTENCES])
     unknown = list(attempt.unknown)
     unknown += [text for part in found.parts for text in part.unknown]
     if found.decisions is not None:
@@ -163,7 +163,7 @@ def _adopt_cause(found: Explanation, facts: KnownFacts) -> Explanation:
     if part is not None:
         return replace(found, cause=tuple(part.cause), culprits=tuple(part.culprits))
     if facts.fails and len(found.operators) == 1:
-        cause = (format_fails_alone(found.operators[0]),)
+        cause = (f"{format_fails_alone(found.operators[0])[:-1]}{_UNEXPLAINED}.",)
         return replace(found, cause=cause, culprits=found.operators)
     return found
 
@@ -193,7 +193,7 @@ def _blame_input_producer(found: Explanation, wrong: WrongValue | None) -> Expla
     """Blame the operator that computed a wrong input of the failing operator."""
     if wrong is None:
         return found
-    cause = (*wrong.cause[: SENTENCES - 1], *found.cause[:1])
+    cause = (*wrong.cause[: SENTENCES - 1], *_explained(found.cause[:1]))
     if not found.cause:
         names = join_operators(wrong.without)
         cause = (*cause, f"The failing operator computes from this result: {names}.")
@@ -217,8 +217,17 @@ def _blame_mismatch(found: Explanation, reduced: ReducedProgram) -> Explanation:
 
 
 def _add_mismatch(found: Explanation, mismatch: OperatorMismatch) -> Explanation:
-    cause = (mismatch.sentence, *_describe_effect(found, mismatch)[: SENTENCES - 1])
+    effect = _explained(_describe_effect(found, mismatch))
+    cause = (mismatch.sentence, *effect[: SENTENCES - 1])
     return replace(found, cause=cause, culprits=(mismatch.operator,))
+
+
+_UNEXPLAINED = "; why is not known"
+
+
+def _explained(cause: tuple[str, ...]) -> tuple[str, ...]:
+    """Return sentences on a place beside one that says why the program fails."""
+    return tuple(sentence.replace(_UNEXPLAINED, "") for sentence in cause)
 
 
 def _describe_effect(found: Explanation, mismatch: OperatorMismatch) -> tuple[str, ...]:
@@ -231,9 +240,8 @@ def _describe_effect(found: Explanation, mismatch: OperatorMismatch) -> tuple[st
     if found.values is None or not others:
         return found.cause
     names = join_operators(found.culprits)
-    return (
-        f"{_reads(mismatch)}; the first wrong values are in the result of {names}.",
-    )
+    wrong = f"the first wrong values are in the result of {names}"
+    return (f"{_reads(mismatch)}; {wrong}.",)
 
 
 def _reads(mismatch: OperatorMismatch) -> str:

@@ -320,9 +320,10 @@ def _describe_access(
 ) -> str:
     names = join_operators(ops) or "an operator"
     kernel = f"Kernel {finding.kernel}, which computes {names},"
+    relation = "was generated for" if finding.made_up and argument else "is"
+    what = f"{finding.argument} {relation} {argument or finding.role}"
     if finding.fault == "misaligned":
         parameter = f"Argument {finding.argument} of kernel {finding.kernel}"
-        what = f"{finding.argument} is {argument or finding.role}"
         return f"{parameter} is {finding.message}. {what}."
     if finding.fault == "assert":
         return f"{kernel} fails an assertion: {finding.message}."
@@ -330,8 +331,6 @@ def _describe_access(
     action = f"{_VERBS[finding.fault]} {finding.argument} at {index}"
     lanes = f"{finding.lanes} lane{'' if finding.lanes == 1 else 's'}"
     where = f"in {lanes} of program {finding.program}, grid {finding.grid}"
-    relation = "was generated for" if finding.made_up and argument else "is"
-    what = f"{finding.argument} {relation} {argument or finding.role}"
     return f"{kernel} {action}, {where}. {what}."
 
 
@@ -404,8 +403,7 @@ def _find_running(view: CompiledView) -> FailingKernel | None:
 
 def _outside(view: CompiledView, memory: MemoryReport | None) -> Chain:
     """Describe how far a run came that died outside the generated kernels."""
-    launched = len(view.kernel_log.launches)
-    last = view.kernel_log.launches[-1][0] if launched else ""
+    last = view.kernel_log.launches[-1][0] if view.kernel_log.launches else ""
     progress = f"after {last}" if last else "before the first kernel"
     where = f"; under AddressSanitizer: {memory}" if memory else ""
     why = (

@@ -281,7 +281,6 @@ def _ended(reduced: ReducedProgram, ending: Ending) -> str:
         limit_s = reduced.client.limits.timeout_s
         return f"it did not finish within {limit_s:.0f} s; why is not known"
     if (raised := ending.raised) is not None:
-        message = _extract_first_line(raised.type, raised.message)
-        return reduced.target.text or message
+        return reduced.target.text or _extract_first_line(raised.type, raised.message)
     message = reduced.target.text or f"{ending.how} {ending.code}"
     return f"{message}; why is not known"

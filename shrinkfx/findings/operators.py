@@ -41,7 +41,7 @@ class Operator(Message):
 
 def format_fails_alone(operator: Operator) -> str:
     """State that the only operator of the reduced program fails alone."""
-    return f"{operator} is the only operator left; why it fails is not known."
+    return f"{operator} fails alone: the reduced program has no other operator."
 
 
 @dataclass(frozen=True)

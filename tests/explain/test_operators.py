@@ -19,9 +19,7 @@ from shrinkfx.explain.reduced_program import (
 )
 from shrinkfx.failure.signature import MEMORY_FAULT, Kind, Signature, Stage
 from shrinkfx.findings.chain import Chain
-from shrinkfx.findings.operators import (
-    OperatorMismatch,
-)
+from shrinkfx.findings.operators import OperatorMismatch, format_fails_alone
 from shrinkfx.findings.record import Explanation
 from shrinkfx.findings.values import WrongValue
 from shrinkfx.program.candidate import Candidate, Outputs
@@ -64,7 +62,9 @@ def test_operator_failing_alone_is_culprit_but_none_of_several() -> None:
     own = explain(
         reduced_program(whole(chain("x", "relu"))), KnownFacts(own="by a.py.")
     )
-    assert own.cause == ("by a.py.", *alone.cause)
+    said = format_fails_alone(alone.operators[0])
+    assert alone.cause == (said.replace("operator.", "operator; why is not known."),)
+    assert own.cause == ("by a.py.", said)
     several = explain(reduced_program(whole(chain("x", "relu", "exp"))), KnownFacts())
     assert (several.culprits, several.cause) == ((), ())
 

@@ -444,7 +444,8 @@ def cause_sentences(
             stated.append(text)
     if mismatch is not None:
         stated.append(mismatch.sentence)
-    sentences = [text for text in explanation.cause if text not in stated]
+    unstated = (t.replace("; why is not known", "") for t in explanation.cause)
+    sentences = [text for text in unstated if text not in stated]
     shortened = (_drop_repeated_parts(text, facts, explanation) for text in sentences)
     return [rewrite_for_issue(text, facts, explanation) for text in shortened if text]
 
