@@ -226,7 +226,7 @@ _UNEXPLAINED = "; why is not known"
 
 
 def _explained(cause: tuple[str, ...]) -> tuple[str, ...]:
-    """Return sentences on a place beside one that says why the program fails."""
+    """Remove from sentences that why is not known, because another one says it."""
     return tuple(sentence.replace(_UNEXPLAINED, "") for sentence in cause)
 
 
