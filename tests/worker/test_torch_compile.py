@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch._inductor.exc import InductorError
 from torch.export import ExportedProgram
 
 from shrinkfx.worker.aoti.torch_compile import CompiledProgram, find_dynamic_dims
@@ -150,4 +151,16 @@ def test_error_of_the_compiler_is_not_hidden(
     torch._dynamo.reset()
     monkeypatch.setattr(inductor_api.compile_fx, "compile_fx", fail)
     with pytest.raises(inductor_api.InvalidCxxCompiler):
+        compiled(exported, tmp_path, [])
+
+
+def test_error_of_inductor_is_raised_as_in_a_repro(
+    exported: ExportedProgram, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any, **__: Any) -> Any:
+        raise InductorError(ValueError("no"), None)
+
+    torch._dynamo.reset()
+    monkeypatch.setattr(inductor_api.compile_fx, "compile_fx", fail)
+    with pytest.raises(InductorError, match="ValueError: no"):
         compiled(exported, tmp_path, [])

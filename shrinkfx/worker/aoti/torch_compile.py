@@ -92,6 +92,8 @@ class CompiledProgram:
             try:
                 return self._compiled(*args, **kwargs)
             except inductor_api.BackendCompilerFailed as error:
+                if type(error) is not inductor_api.BackendCompilerFailed:
+                    raise  # Inductor's own error, which a repro raises as well
                 raise error.inner_exception from None
 
     def _compile(
