@@ -206,7 +206,12 @@ def find_changed_settings(
         if name in values and values[name] not in (value, repr(value))
     }
     inductor = {k: v for k, v in differ.items() if k in script.inductor}
-    others = {k: v for k, v in differ.items() if k in script.others}
+    # A graph has already passed through Dynamo.
+    others = {
+        name: value
+        for name, value in differ.items()
+        if name in script.others and not name.startswith("torch._dynamo.")
+    }
     unknown = sorted(wanted.keys() - values.keys())
     sections = (
         ("with the settings", _listed(inductor)),

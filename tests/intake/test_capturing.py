@@ -240,6 +240,20 @@ def test_failing_graph_of_torch_compile_is_captured_with_its_tensors(
     assert came.asked.in_script.failed is failed
 
 
+def test_table_says_which_graph_is_backward(captured: Callable[..., Captured]) -> None:
+    came = captured(
+        "from torch._inductor.compile_fx import compile_graph\n"
+        "compile_graph('a')([])\n"
+        "compile_graph('b', is_backward=True)([]); 1 / 0"
+    )
+    assert came.said[:3] == [
+        "program  operators  compiled at            calls",
+        "1*       1          serve.py:12            1",
+        "2        1          serve.py:13, backward  1",
+    ]
+    assert came.said[3].startswith("*: tried first; to reduce another program:")
+
+
 def test_graph_that_cannot_be_written_is_reported(
     captured: Callable[..., Captured],
 ) -> None:

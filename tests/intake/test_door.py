@@ -51,6 +51,7 @@ DEFAULTS: Mapping[str, object] = {
     "freezing": True,
     "cpp.threads": -1,
     "torch._dynamo.config.specialize_int": True,
+    "torch._functorch.config.cse": True,
 }
 
 
@@ -158,13 +159,13 @@ def test_moved_file_is_located_by_end_of_its_path(tmp_path: Path) -> None:
 def test_only_settings_that_differ_from_defaults_are_kept(
     fake_worker: FakeWorker,
 ) -> None:
-    script = read_script(Path("a.py"), LAUNCHER)
+    text = f"{LAUNCHER}\ntorch._functorch.config.cse = False\n"
+    script = read_script(Path("a.py"), text)
     inductor, said = find_changed_settings(fake_worker.ask, script)
     assert inductor == {"comprehensive_padding": False, "max_autotune": True}
     assert said == (
         "with the settings: comprehensive_padding=False, max_autotune=True",
-        "omitted settings that are not of Inductor: "
-        "torch._dynamo.config.specialize_int=False",
+        "omitted settings that are not of Inductor: torch._functorch.config.cse=False",
         "omitted settings that this version of PyTorch lacks: "
         "torch.fx.experimental._config.use_duck_shape",
     )

@@ -142,12 +142,12 @@ from torch._inductor.output_code import CompiledFxGraph
 from torch.export import ExportedProgram
 from torch.export.pt2_archive._package import do
 
-def _compile_fx_inner(gm, example_inputs):
+def _compile_fx_inner(gm, example_inputs, is_backward=False):
     do(gm.words, "compile")
     return CompiledFxGraph(gm.words)
 
-def compile_graph(words):
-    return _compile_fx_inner(ExportedProgram(words.split()), [])
+def compile_graph(words, **options):
+    return _compile_fx_inner(ExportedProgram(words.split()), [], **options)
 """,
     "torch/_inductor/output_code.py": """
 from torch.export.pt2_archive._package import AOTICompiledModel

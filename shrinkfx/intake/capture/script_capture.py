@@ -219,7 +219,7 @@ def _resolve_options(
     except (NothingToReduce, UsageError):
         _report_programs(captured, end, 0, reporter)
         raise
-    _report_programs(captured, end, choice.program.number, reporter)
+    _report_programs(captured, end, choice.program.number, reporter, choice.others)
     if choice.hangs and options.timeout_s is None:
         options = replace(options, timeout_s=_HANG_S)
     others = () if options.inputs else choice.others
@@ -262,14 +262,19 @@ def resolve_next_program(options: Options, reporter: Reporter) -> Options | None
 
 
 def _report_programs(
-    capture: Capture, end: ScriptEnd, chosen: int, reporter: Reporter
+    capture: Capture,
+    end: ScriptEnd,
+    chosen: int,
+    reporter: Reporter,
+    others: Sequence[int] = (),
 ) -> None:
     if len(capture.programs) > 1:
         for line in render_program_table(capture, end, chosen).splitlines():
             reporter.say(line)
         if chosen:
+            doing = "tried first" if others else "being reduced"
             reporter.say(
-                "*: being reduced; to reduce another program: shrinkfx "
+                f"*: {doing}; to reduce another program: shrinkfx "
                 f"{capture.folder} --program N"
             )
 

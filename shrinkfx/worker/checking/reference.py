@@ -409,12 +409,13 @@ def _describe_values(
     position: int, actual: torch.Tensor, expected: torch.Tensor, wrong: torch.Tensor
 ) -> Difference:
     finite = widen(expected).isfinite()
-    is_new = (~widen(actual).isfinite() & finite & wrong).any()
-    first = tuple(int(i) for i in wrong.nonzero()[0])
+    new = ~widen(actual).isfinite() & finite & wrong
+    is_new = bool(new.any())
+    first = tuple(int(i) for i in (new if is_new else wrong).nonzero()[0])
     text = (
         f"output {position}: {int(wrong.sum())} of {wrong.numel()} elements differ, "
-        f"the first at {list(first)}: {actual[first].item()}, "
-        f"eager gives {expected[first].item()}"
+        f"the first {'not finite ' if is_new else ''}at {list(first)}: "
+        f"{actual[first].item()}, eager gives {expected[first].item()}"
     )
     return Difference("nan" if is_new else "values", text)
 

@@ -136,7 +136,8 @@ class _Watcher:
         first = args[0] if args else kwargs.get(point.parameter)
         if point.what == COMPILE and point.is_of_graph:
             inputs = args[1] if len(args) > 1 else kwargs["example_inputs"]
-            return save_graph(self._log, self._origins, first, inputs), None
+            part = "backward" if kwargs.get("is_backward") else ""
+            return save_graph(self._log, self._origins, first, inputs, part), None
         if point.what == COMPILE:
             options = kwargs.get("inductor_configs")
             return save_program(self._log, self._origins, first, options), None

@@ -25,6 +25,7 @@ Names = Mapping[str, object]
 """The namespace of a module."""
 
 _INDUCTOR = "torch._inductor."
+_LOWERINGS = "torch._inductor.lowering"
 _GENERATED = "torch._inductor.runtime.compile_tasks."
 """Prefix of the modules with code that Inductor itself generated."""
 
@@ -257,7 +258,9 @@ def _foreign_in_inductor() -> Iterator[Origin]:
     Functions of installed packages do not count, because an import of the package puts
     them there again.
     """
-    for name, module in list(sys.modules.items()):
+    modules = list(sys.modules.items())
+    modules.sort(key=lambda item: item[0] != _LOWERINGS)  # others refer to its tables
+    for name, module in modules:
         if not name.startswith(_INDUCTOR) or not isinstance(module, ModuleType):
             continue
         if name.startswith(_GENERATED):

@@ -52,15 +52,16 @@ class _Graph:
 
 
 def save_graph(
-    log: EventLog, origins: Origins, module: Any, inputs: Sequence[Any]
+    log: EventLog, origins: Origins, module: Any, inputs: Sequence[Any], part: str
 ) -> int:
     """Save a graph of torch.compile with its record, and return its number.
 
     Args:
         inputs: fake tensors and symbolic sizes.
+        part: ``backward``, or ''.
     """
     save = partial(_saved_as_script, module, inputs)
-    return _save_with_record(log, origins, _Graph(module), None, save)
+    return _save_with_record(log, origins, _Graph(module), None, save, part)
 
 
 def _save_with_record(
@@ -69,6 +70,7 @@ def _save_with_record(
     exported: Any,
     options: Settings | None,
     save: Callable[[str], str],
+    part: str = "",
 ) -> int:
     number = 0
     with report_errors():
@@ -76,7 +78,10 @@ def _save_with_record(
         with log.step(SAVE, number):
             unsaved = save(log.path(f"program-{number}"))
         record = CapturedProgram(
-            number, find_calling_line(), unsaved, _read_environment()
+            number,
+            ", ".join(filter(None, (find_calling_line(), part))),
+            unsaved,
+            _read_environment(),
         )
         settings: Settings = {}
         with report_errors():
