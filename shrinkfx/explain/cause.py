@@ -43,6 +43,7 @@ from shrinkfx.program.listing.printed_program import (
 from shrinkfx.program.listing.tensor_specs import TensorSpec, row_major
 from shrinkfx.protocol.choices import CandidateForm, Probe, Subsystem
 from shrinkfx.protocol.operators import (
+    UNDECLARED_EFFECTS,
     VALUE_DEPENDENCIES,
     FakeMismatch,
     Misbehavior,
@@ -209,7 +210,12 @@ def _blame_mismatch(found: Explanation, reduced: ReducedProgram) -> Explanation:
     failing = found.chain.dies if found.chain is not None else ()
     names = {one.name for one in (*found.culprits, *failing)}
     used = names | find_dependencies(reduced.candidate, names)
-    mismatches = (one for one in found.mismatches if one.operator.name in used)
+    mismatches = (
+        one
+        for one in found.mismatches
+        # No edge of the graph shows which operators read memory that it writes to.
+        if one.operator.name in used or one.what in UNDECLARED_EFFECTS
+    )
     mismatch = next(mismatches, None)
     if mismatch is None or mismatch.sentence in found.cause:
         return found
@@ -232,6 +238,8 @@ def _explained(cause: tuple[str, ...]) -> tuple[str, ...]:
 
 def _describe_effect(found: Explanation, mismatch: OperatorMismatch) -> tuple[str, ...]:
     """Return sentences about where the mismatch shows, if that is known."""
+    if mismatch.what in UNDECLARED_EFFECTS:
+        return ()
     if mismatch.is_of_values:
         return found.cause if found.culprits else ()
     if not any(part.cause for part in found.parts):
@@ -433,7 +441,11 @@ def _strides(recipe: TensorSpec) -> tuple[int, ...]:
 SECONDS = 10.0
 """Time limit of the eager run."""
 
-_BLAMED = {Misbehavior.FAKE, Misbehavior.FIXES, *VALUE_DEPENDENCIES}
+_BLAMED = {
+    *(Misbehavior.FAKE, Misbehavior.FIXES),
+    *VALUE_DEPENDENCIES,
+    *UNDECLARED_EFFECTS,
+}
 
 
 def find_reduced_mismatches(
@@ -464,7 +476,8 @@ def _find_in_operators(
         # Nodes of a re-exported program may have other names.
         by_node = [one for one in matching if one.node == operator.name] or matching
         if by_node:
-            one = by_node[0]
+            # A wrong fake kernel explains more than an undeclared effect.
+            one = min(by_node, key=lambda one: one.what in UNDECLARED_EFFECTS)
             place = "" if one.place is None else f"[{one.place}]"
             was = one.declared, one.made
             facts = one.behavior_text, one.fake_kernel, False, place, *was

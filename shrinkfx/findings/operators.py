@@ -7,7 +7,12 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from shrinkfx.program.pytorch_names import PYTORCH_NAMESPACES
-from shrinkfx.protocol.operators import VALUE_DEPENDENCIES, Misbehavior, TensorFacts
+from shrinkfx.protocol.operators import (
+    UNDECLARED_EFFECTS,
+    VALUE_DEPENDENCIES,
+    Misbehavior,
+    TensorFacts,
+)
 from shrinkfx.protocol.record import Message
 
 
@@ -75,7 +80,7 @@ class OperatorMismatch(Message):
     @property
     def sentence(self) -> str:
         """The mismatch as the cause of a failure."""
-        if self.is_of_values:
+        if self.wrong_part != "fake kernel":
             return f"{self.operator} {self.difference}."
         where = " in the input program" if self.in_original else ""
         return f"Fake-kernel mismatch{where}: {self.operator} {self._placed()}."
@@ -84,6 +89,13 @@ class OperatorMismatch(Message):
     def is_of_values(self) -> bool:
         """Whether the result depends on more than the values of the arguments."""
         return self.what in VALUE_DEPENDENCIES
+
+    @property
+    def wrong_part(self) -> str:
+        """The part of the operator that its author must correct."""
+        if self.what in UNDECLARED_EFFECTS:
+            return "schema"
+        return "kernel" if self.is_of_values else "fake kernel"
 
     @property
     def place(self) -> str:

@@ -172,6 +172,9 @@ VALUE_DEPENDENCIES = {
 """Causes, other than argument values, that an operator's results depend on."""
 
 
+UNDECLARED_EFFECTS = {Misbehavior.WRITES, Misbehavior.SHARES}
+"""Effects on memory that an operator has, and that its schema does not declare."""
+
 _UNDECLARED = "which its schema does not declare"
 
 

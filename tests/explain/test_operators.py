@@ -125,6 +125,22 @@ def test_unsteady_operator_is_the_culprit(monkeypatch: pytest.MonkeyPatch) -> No
     assert explain(minimum, KnownFacts()).culprits == (shift,)
 
 
+def test_operator_that_writes_to_an_argument_is_the_culprit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Although no edge leads from it to the operator with the wrong result."""
+    minimum = reduced_program(whole(chain("x", "shift", "relu")))
+    shift, relu = list_operators(minimum.candidate)
+    text = "writes to its argument x, which its schema does not declare"
+    lie = OperatorMismatch(relu, text, what=Misbehavior.WRITES)
+    wrong = WrongValue(culprits=(shift,), wrong=WRONG, kernel="cpp_fused_shift_0")
+    monkeypatch.setattr(cause, "find_reduced_mismatches", lambda *_: (lie,))
+    monkeypatch.setattr(cause, "values", lambda _: wrong)
+    told = explain(minimum, KnownFacts())
+    assert told.cause == (f"aten.relu.default {text}.",)
+    assert told.culprits == (relu,)
+
+
 def test_fake_kernel_mismatch_is_reported_once_if_a_kernel_crashes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -377,8 +377,8 @@ def cases_for_authors() -> Iterator[tuple[str, Case]]:
     yield "author, interpreter", (interpreted, of_mismatch(said))
     interpreted = replace(interpreted, kind=Kind.COMPILE_ERROR)
     yield "author, compile error", (interpreted, of_mismatch(said))
-    for what in VALUE_DEPENDENCIES:
-        of = OperatorFinding("mine.mix.default", what, "mix", called)
+    for what in (*VALUE_DEPENDENCIES, Misbehavior.WRITES):
+        of = OperatorFinding("mine.mix.default", what, "mix", called, argument="x")
         yield f"author, {what}", (FACTS, of_mismatch(of.behavior_text, what=what))
     known = ("torch 2.13.0", "Python 3.11.7", "g++ 12.2.0", "on Linux x86_64")
     for name, made in {

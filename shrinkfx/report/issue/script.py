@@ -257,11 +257,13 @@ def _direct(operator: str, args: str, kwargs: str) -> str:
 def _watched(operator: str, inputs: str) -> str:
     packet, _, overload = f"torch.ops.{operator}".rpartition(".")
     return f"""\
+import copy
+
 operator, calls = {packet}.{overload}, []
 
 
 def noted(*args, **kwargs):
-    calls.append((args, kwargs))
+    calls.append(copy.deepcopy((args, kwargs)))  # the call may write to them
     return operator(*args, **kwargs)
 
 

@@ -354,7 +354,9 @@ def _values_of_mismatch(
     facts: IssueFacts, mismatch: OperatorMismatch, script: str
 ) -> dict[str, object]:
     declared, made = mismatch.declared, mismatch.made
-    has_specs = not mismatch.is_of_values and declared is not None and made is not None
+    part = mismatch.wrong_part
+    is_fake = part == "fake kernel"
+    has_specs = is_fake and declared is not None and made is not None
     differs = differing_properties(declared, made) if declared and made else ()
     # The difference may repeat both specs; the arguments of the call come after them.
     difference, is_known, arguments = mismatch.difference.rpartition(
@@ -364,13 +366,14 @@ def _values_of_mismatch(
     operator = mismatch.operator.operator
     return {
         "operator": strip_default_overload(operator),
-        "wrong_part": "kernel" if mismatch.is_of_values else "fake kernel",
+        "wrong_part": part,
         "place": f" (`{mismatch.place}`)" if is_placed else "",
         "value_dependency": VALUE_DEPENDENCIES.get(mismatch.what, ""),
         "has_specs": has_specs,
         "difference": difference if is_known else mismatch.difference,
         "result": f" (result {mismatch.result})" if mismatch.result else "",
         "arguments": arguments if is_known else "",
+        "opcheck_test": "test_faketensor" if is_fake else "test_schema",
         "opcheck": None if mismatch.is_of_values else write_opcheck(operator, script),
         "differs_in_strides": differs == ("strides",),
         "author_versions": "\n".join(facts.versions[:_VERSIONS]),
