@@ -488,15 +488,12 @@ def _describe_crash(chain: Chain, address: str, *, is_exact: bool) -> str:
         return f"{where} crashes the process; why is not known."
     if access.argument is None:
         return f"{where} accesses address {address}, which is not near any argument."
-    has = ""
-    if access.elements is not None:
-        declared = "" if access.argument.real_shape else "is declared to have "
-        number = "1 element" if access.elements == 1 else f"{access.elements} elements"
-        has = f", which {declared or 'has '}{number}"
-    return (
-        f"{where} crashes at element {access.offset} of {access.parameter}{has}: "
-        f"{access.argument}."
-    )
+    index = f"index {access.offset}"
+    if access.offset is not None and access.elements is not None:
+        index = describe_index(access.offset, access.elements)
+        index += "" if access.argument.real_shape else " (the declared number)"
+    accesses = f"crashes when it accesses {access.parameter} at {index}"
+    return f"{where} {accesses}: {access.argument}."
 
 
 # Explain a rejected index: its value, its bound, and the operators that made them.
