@@ -75,8 +75,6 @@ SAME_WORDS = {
     "devices",
     "exception_without_words",
     "exception_without_words_another",
-    "hang",
-    "hang_compiling",
     "illegal_instruction",
     "linker",
     "linker_another",
