@@ -31,6 +31,7 @@ FEATURE = Feature(
         "compile_fx.compile_fx",
         "dynamo_config.capture_dynamic_output_shape_ops",
         "dynamo_config.capture_scalar_outputs",
+        "dynamo_config.patch",
         "cpu_vec_isa.pick_vec_isa",
     ),
     without="shrinkfx cannot start",
