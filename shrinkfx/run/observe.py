@@ -684,10 +684,11 @@ def reproduce_failure(context: RunContext) -> Subject:
     """
     if not context.interprets:
         _refuse_probes(context.options)
-    if context.ready.backend == Backend.INDUCTOR and context.options.until in _OF_AOTI:
+    is_load_error = context.options.until == Kind.LOAD_ERROR
+    if is_load_error and context.ready.backend == Backend.INDUCTOR:
         raise UsageError(
-            f"--until {context.options.until} is a failure of AOTInductor's packages, "
-            "and torch.compile makes none: use --backend aoti"
+            f"--until {Kind.LOAD_ERROR}: torch.compile makes no package, so none can "
+            "fail to load: use --backend aoti"
         )
     if context.ready.gpu:
         context.note(f"running on {context.ready.gpu}")
@@ -812,8 +813,6 @@ def _refuse_probes(options: Options) -> None:
     for name in filter(probes.get, probes):
         raise UsageError(f"{name} only works for CUDA without a GPU: add --device cuda")
 
-
-_OF_AOTI = (Kind.CHECK_INPUTS, Kind.LOAD_ERROR)
 
 _IGNORED = (
     "the interpreter overrides the settings {}: a failure that needs your values does "

@@ -127,12 +127,11 @@ def test_probes_are_refused_without_the_interpreter(tmp_path: Path) -> None:
         require_valid_options(Options(Path("m.pt2"), probe="real", all_probes=True))
 
 
-@pytest.mark.parametrize("until", ["check-inputs", "load-error"])
-def test_torch_compile_refuses_failures_of_packages(tmp_path: Path, until: str) -> None:
+def test_torch_compile_loads_no_package(tmp_path: Path) -> None:
     worker = Worker(tmp_path)
     worker.ready = Ready(backend=Backend.INDUCTOR)
-    options = Options(Path("m.pt2"), until=until)
-    with pytest.raises(UsageError, match=f"{until} .* use --backend aoti"):
+    options = Options(Path("m.pt2"), until="load-error")
+    with pytest.raises(UsageError, match="makes no package"):
         reproduce_failure(context_with(worker, options, tmp_path))
 
 
