@@ -353,28 +353,28 @@ def test_strategies_refuse_a_second_name() -> None:
 
 
 BUDGETS = {
-    "api": 450,
+    "api": 455,
     "check": 3_340,
     "cli": 1_470,
     "events": 360,
-    "explain": 2_300,
-    "failure": 1_480,
-    "findings": 680,
-    "intake": 1_820,
+    "explain": 2_310,
+    "failure": 1_485,
+    "findings": 690,
+    "intake": 1_875,
     "journal": 370,
     "options": 560,
     "preloads": 920,
     "program": 2_630,
-    "protocol": 1_160,
-    "report": 3_196,
-    "run": 4_975,
+    "protocol": 1_165,
+    "report": 3_225,
+    "run": 4_985,
     "search": 1_380,
     "strategies": 810,
     "sweep": 550,
     "system": 550,
     "testing": 370,
     "top": 170,
-    "worker": 16_415,
+    "worker": 16_550,
 }
 """The most code lines of each package. Raising one needs a dated reason in
 ``docs/decisions.md``; lower it when a package has become smaller."""
