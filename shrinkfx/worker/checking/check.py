@@ -24,6 +24,7 @@ from shrinkfx.errors import LoadError
 from shrinkfx.failure.signature import Kind, Stage, normalise
 from shrinkfx.program.display_text import first_line
 from shrinkfx.protocol.answers import (
+    KERNELS_NOT_RECORDED,
     Answer,
     Checked,
     Difference,
@@ -120,7 +121,7 @@ class Check:
         if needs_api and (reason := codegen_api.FEATURE.missing):
             return Unresolved(reason)
         if reads_kernels and setup.backend == Backend.INDUCTOR:
-            return Unresolved("kernels of torch.compile are not recorded")
+            return Unresolved(KERNELS_NOT_RECORDED)
         if reads_kernels or options.evidence:
             inductor = {**setup.inductor, **evidence.PROVENANCE}
             setup = replace(setup, inductor=inductor)
