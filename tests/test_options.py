@@ -35,7 +35,16 @@ MODEL = Path("model.pt2")
 OF_RUNS = [*list_record_options(Options)]
 OF_SWEEPS = [*list_record_options(Sweeping)]
 
-NO_OPTIONS = {"model", "name", "command", "cwd", "lacking", "in_script", "sweeping"}
+NO_OPTIONS = {
+    "model",
+    "name",
+    "command",
+    "cwd",
+    "lacking",
+    "in_script",
+    "others",
+    "sweeping",
+}
 """Fields of ``Options`` that have no flag of their own."""
 
 NO_FIELDS = {"path", "args", "kwargs", "dynamic_shapes", "command"} | {

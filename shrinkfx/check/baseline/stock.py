@@ -255,7 +255,10 @@ _WHAT_DIFFERS = (
         "sizes: --dynamic-sweep"
     ),
     "settings: --inductor-config KEY=VALUE, --env KEY=VALUE",
-    "custom lowerings or passes: --preload FILE",
+    (
+        "custom lowerings, printers or passes: --preload a FILE that installs them "
+        "when it is imported"
+    ),
 )
 
 _ONLY_AOTI = (
