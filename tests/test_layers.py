@@ -354,7 +354,7 @@ def test_strategies_refuse_a_second_name() -> None:
 
 BUDGETS = {
     "api": 455,
-    "check": 3_340,
+    "check": 3_345,
     "cli": 1_470,
     "events": 360,
     "explain": 2_310,
@@ -365,7 +365,7 @@ BUDGETS = {
     "options": 560,
     "preloads": 920,
     "program": 2_630,
-    "protocol": 1_165,
+    "protocol": 1_170,
     "report": 3_225,
     "run": 4_985,
     "search": 1_380,

@@ -376,7 +376,7 @@ def _describe_export(
     if result.fixed:
         yield f"numbers kept as constants: {', '.join(result.fixed)}"
     if result.left_out:
-        yield f"omitted {result.left_out} of its results, because they are not tensors"
+        yield f"omitted {result.left_out} results of the graph that are not tensors"
 
 
 def _describe_child_end(ending: Ending) -> str:

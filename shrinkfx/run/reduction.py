@@ -472,6 +472,6 @@ def _ablate(program: Subject, state: SearchResult) -> None:
         more = f" or any call of {', '.join(sorted(wrong))}" if wrong else ""
         context.note(
             f"note: without the operators of the result{more}, the program still "
-            "fails, because of the same bug or a different one; to write that program: "
-            f"--candidate {rest.digest[:DIGITS]} --out {context.out}"
+            "fails, because of the same bug or a different one; to write a repro of "
+            f"it: shrinkfx --candidate {rest.digest[:DIGITS]} --out {context.out}"
         )

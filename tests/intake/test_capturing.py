@@ -162,7 +162,7 @@ def captured(
             "a",
             (1,),
             (FailedStep.NOTHING, False),
-            "steps in PyTorch succeeded, and the script ended with exit code 1",
+            "step in PyTorch raised an error, but the script ended with exit code 1",
             id="the script fails after all steps",
         ),
         pytest.param(

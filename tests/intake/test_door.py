@@ -202,7 +202,7 @@ def test_graph_is_exported_into_run_folder(
     said = "\n".join(fake_worker.said)
     assert "1 of 2 inputs have generated values" in said
     assert "numbers kept as constants: s1" in said
-    assert "omitted 3 of its results, because they are not tensors" in said
+    assert "omitted 3 results of the graph that are not tensors" in said
 
 
 def test_saved_values_are_looked_up_next_to_moved_graph(

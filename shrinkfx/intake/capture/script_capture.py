@@ -486,7 +486,7 @@ def describe_step_end(step: Step, end: ScriptEnd) -> str:
         caught = "" if end.code else "; the script continued"
         return f"{step.name}{where} raised {error:.300}{caught}"
     return (
-        "all steps in PyTorch succeeded, and the script ended with exit code "
+        "no step in PyTorch raised an error, but the script ended with exit code "
         f"{end.code}, perhaps because of a wrong value: trying {step.name}{where}"
     )
 
