@@ -492,7 +492,8 @@ def minify(
         device: device to move the program to: ``cpu``, ``cuda`` or ``cuda:1``.
         backend: ``aoti``; ``inductor``, which is ``torch.compile``; ``interpreter``,
             which checks CUDA kernels without a GPU; or ``auto``, the interpreter for a
-            CUDA program if there is no GPU, else ``aoti``.
+            CUDA program if there is no GPU, ``inductor`` for another graph of
+            torch.compile, else ``aoti``.
         arch: GPU architecture of the interpreter's kernels, such as ``sm_90``.
         probe: what the interpreter runs: ``real`` (the kernels on the failing inputs),
             ``hints`` (on AOTInductor's benchmark inputs), ``contract`` (declared sizes
