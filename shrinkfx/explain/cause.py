@@ -210,11 +210,12 @@ def _blame_mismatch(found: Explanation, reduced: ReducedProgram) -> Explanation:
     failing = found.chain.dies if found.chain is not None else ()
     names = {one.name for one in (*found.culprits, *failing)}
     used = names | find_dependencies(reduced.candidate, names)
+    values = reduced.target.stage is Stage.COMPARE
     mismatches = (
         one
         for one in found.mismatches
         # No edge of the graph shows which operators read memory that it writes to.
-        if one.operator.name in used or one.what in UNDECLARED_EFFECTS
+        if one.operator.name in used or (values and one.what in UNDECLARED_EFFECTS)
     )
     mismatch = next(mismatches, None)
     if mismatch is None or mismatch.sentence in found.cause:
@@ -238,9 +239,7 @@ def _explained(cause: tuple[str, ...]) -> tuple[str, ...]:
 
 def _describe_effect(found: Explanation, mismatch: OperatorMismatch) -> tuple[str, ...]:
     """Return sentences about where the mismatch shows, if that is known."""
-    if mismatch.what in UNDECLARED_EFFECTS:
-        return ()
-    if mismatch.is_of_values:
+    if mismatch.wrong_part != "fake kernel":
         return found.cause if found.culprits else ()
     if not any(part.cause for part in found.parts):
         return (f"{_reads(mismatch)}.",)

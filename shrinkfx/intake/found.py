@@ -62,7 +62,7 @@ class ResolvedProgram:
             inductor={**self.inductor, **options.inductor},
             environment={**self.environment, **options.environment},
             preload=(*new, *options.preload),
-            run_code=options.run_code or _is_code_of_ours(self.program),
+            run_code=options.run_code or _is_generated_code(self.program),
             device=options.device or self.device,
             backend=self.backend
             if options.backend == Backend.AUTO
@@ -72,7 +72,7 @@ class ResolvedProgram:
         )
 
 
-def _is_code_of_ours(program: Path) -> bool:
+def _is_generated_code(program: Path) -> bool:
     """Return whether shrinkfx wrote the program as code, from what the user ran."""
     return program.suffix == ".py" or is_source_archive(program)
 

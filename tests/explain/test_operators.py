@@ -129,7 +129,9 @@ def test_operator_that_writes_to_an_argument_is_the_culprit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Although no edge leads from it to the operator with the wrong result."""
-    minimum = reduced_program(whole(chain("x", "shift", "relu")))
+    crashing = reduced_program(whole(chain("x", "shift", "relu")))
+    wrong_result = Signature(Kind.MISMATCH, Stage.COMPARE, "")
+    minimum = replace(crashing, target=wrong_result)
     shift, relu = list_operators(minimum.candidate)
     text = "writes to its argument x, which its schema does not declare"
     lie = OperatorMismatch(relu, text, what=Misbehavior.WRITES)
@@ -137,8 +139,9 @@ def test_operator_that_writes_to_an_argument_is_the_culprit(
     monkeypatch.setattr(cause, "find_reduced_mismatches", lambda *_: (lie,))
     monkeypatch.setattr(cause, "values", lambda _: wrong)
     told = explain(minimum, KnownFacts())
-    assert told.cause == (f"aten.relu.default {text}.",)
+    assert told.cause == (f"aten.relu.default {text}.", *wrong.cause[:2])
     assert told.culprits == (relu,)
+    assert explain(crashing, KnownFacts()).culprits == (shift,)
 
 
 def test_fake_kernel_mismatch_is_reported_once_if_a_kernel_crashes(

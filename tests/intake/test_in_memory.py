@@ -105,7 +105,7 @@ def test_function_is_exported_as_a_module(run_options: list[Options]) -> None:
     shrinkfx.minify(scaled, args=(X, BIAS["bias"][0]), backend="inductor")
     (options,) = run_options
     assert (options.called, options.backend) == ("scaled", "inductor")
-    (result,) = [torch.export.load(options.model).module()(X, torch.tensor(3.0))]
+    result = torch.export.load(options.model).module()(X, torch.tensor(3.0))
     assert torch.equal(result, X * 3)
 
 

@@ -38,7 +38,7 @@ FOLDER = "SHRINKFX_CAPTURE"
 """The environment variable with the folder to which the processes write."""
 
 _AUTOGRAD_CACHE = "TORCHINDUCTOR_AUTOGRAD_CACHE"
-"""A variable; with that cache, torch.compile passes known graphs to nothing."""
+"""A variable of PyTorch: a graph in this cache does not reach Inductor."""
 
 _STARTUP = Path(__file__).parents[2] / "worker" / "intake" / "startup"
 

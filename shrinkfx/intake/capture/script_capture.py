@@ -223,8 +223,8 @@ def _resolve_options(
     if choice.hangs and options.timeout_s is None:
         options = replace(options, timeout_s=_HANG_S)
     others = () if options.inputs else choice.others
-    reduced = _options_for(choice, options, captured, reporter, _versions(captured))
-    return replace(reduced, others=others)
+    chosen = _options_for(choice, options, captured, reporter, _versions(captured))
+    return replace(chosen, others=others)
 
 
 def _options_for(
@@ -254,7 +254,8 @@ def resolve_next_program(options: Options, reporter: Reporter) -> Options | None
     number, *others = options.others
     captured = Capture.read(options.model.parent)
     step = _calls_of(captured, number)[-1]
-    reason = f"that program does not fail; trying the next: {step.name} ({step.where})"
+    where = f" ({step.where})" if step.where else ""
+    reason = f"that program does not fail; trying the next: {step.name}{where}"
     choice = Choice(captured.by_number[number], step, reason)
     options = replace(options, inputs=None, lacking=())
     resolved = _options_for(choice, options, captured, reporter)

@@ -360,12 +360,7 @@ def _check_with_torch_compile(check: Check) -> Answer:
     if run.passing and mutates(run.exported):
         # With the initial values of its buffers.
         compiled = CompiledProgram(*program, example or run.failing)
-    runs = 1 if mutates(run.exported) else options.runs
-    attempts = (
-        partial(_run_until_it_fails, reference, filled, runs, note)
-        for filled in add_tails(compiled, run, options)
-    )
-    answer = require_same_failure(attempts, options.sought)
+    answer = _judge_runs(check, compiled, reference)
     # A corrupt heap may only show when the program's memory is freed.
     del compiled
     gc.collect()
@@ -414,19 +409,25 @@ def check_with_aoti(check: Check) -> Answer:
     if run.passing and mutates(run.exported):
         # With the initial values of its buffers.
         compiled = red_zones.check_zones_after_calls(aoti.load(package))
-    runs = 1 if mutates(run.exported) else options.runs
     if recording is not None:
         compiled = recording.keep_results(compiled)
-    attempts = (
-        partial(_run_until_it_fails, reference, filled, runs, note)
-        for filled in add_tails(compiled, run, options)
-    )
-    answer = require_same_failure(attempts, options.sought)
+    answer = _judge_runs(check, compiled, reference)
     # A corrupt heap may only show when the program's memory is freed.
     del compiled
     gc.collect()
     note(Stage.DONE)
     return answer
+
+
+def _judge_runs(check: Check, compiled: Any, reference: Reference) -> Answer:
+    """Run a compiled program on the failing inputs, and judge the results."""
+    run, options = check.run, check.options
+    runs = 1 if mutates(run.exported) else options.runs
+    attempts = (
+        partial(_run_until_it_fails, reference, filled, runs, check.note)
+        for filled in add_tails(compiled, run, options)
+    )
+    return require_same_failure(attempts, options.sought)
 
 
 def _inductor_options(setup: Setup, options: CheckOptions) -> InductorOptions:

@@ -61,15 +61,15 @@ ENTRY_POINTS = (
     EntryPoint(COMPILE_GRAPHS, "_compile_fx_inner", COMPILE, "gm"),
     EntryPoint(CALL_GRAPHS, "CompiledFxGraph.__call__", CALL),
 )
-"""The last two are those of torch.compile. Inductor's cache is behind the first."""
+"""The last two belong to torch.compile; Inductor's own cache is used inside them."""
 
 _NUMBER = "_shrinkfx_number"
 """The attribute of a loaded package or compiled graph with its program's number."""
 
 _SAVING_SHARE = 0.3
-"""Part of a process's time in which the inputs of calls of graphs are saved.
+"""Largest part of a process's time for saving the inputs of graphs.
 
-They include the weights. The inputs of a graph's first call are always saved.
+The inputs include the weights. Those of a graph's first call are always saved.
 """
 
 
