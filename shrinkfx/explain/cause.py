@@ -146,7 +146,7 @@ def _with_findings(
     if found.chain is None or not found.chain.cause:
         stop = attempt("where the program stops", lambda: explain_stop(reduced))
         found = replace(found, compile_error=stop)
-    found = _blame_mismatch(_adopt_cause(found, facts), reduced)
+    found = _blame_mismatch(_adopt_cause(found, facts, reduced), reduced)
     if not _is_settled(found):
         failing = _list_failing(found)
         wrong = attempt(
@@ -158,15 +158,34 @@ def _with_findings(
     return found
 
 
-def _adopt_cause(found: Explanation, facts: KnownFacts) -> Explanation:
-    """Take the cause from a finding, or else blame the only operator, if it is one."""
+def _adopt_cause(
+    found: Explanation, facts: KnownFacts, reduced: ReducedProgram
+) -> Explanation:
+    """Take the cause from a finding, or else blame a write, or the only operator."""
     part = next((part for part in found.parts if part.cause), None)
     if part is not None:
         return replace(found, cause=tuple(part.cause), culprits=tuple(part.culprits))
+    if written := _list_written_in_earlier_calls(reduced):
+        cause = (
+            f"All calls have the same inputs, and call {reduced.client.options.calls} "
+            "is the first that fails, so the failure depends on what the program writes "
+            f"to a buffer: the result of {join_operators(written)}.",
+        )
+        return replace(found, cause=cause, culprits=written)
     if facts.fails and len(found.operators) == 1:
         cause = (f"{format_fails_alone(found.operators[0])[:-1]}{_UNEXPLAINED}.",)
         return replace(found, cause=cause, culprits=found.operators)
     return found
+
+
+def _list_written_in_earlier_calls(reduced: ReducedProgram) -> tuple[Operator, ...]:
+    """List the operators whose results a program writes to buffers for a later call."""
+    if reduced.client.options.calls < 2:
+        return ()
+    candidate = reduced.candidate
+    values = map(candidate.skeleton.producer, candidate.writes)
+    names = {*values}
+    return tuple(one for one in list_operators(candidate) if one.name in names)
 
 
 def _is_settled(found: Explanation) -> bool:

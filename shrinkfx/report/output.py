@@ -173,6 +173,7 @@ def _attempts(
             parts.definitions,
             runs,
             written_of.no_source or NoSource.PASSES,
+            None if printed.unprintable else printed.source,
             unpacking=parts.unpacking,
             remarks=parts.header_remarks,
         )

@@ -150,7 +150,7 @@ EMBEDDED = "the program itself"
 
 
 class NoSource(StrEnum):
-    """Why a repro embeds the program, in the words of its header."""
+    """Why a repro embeds the program, in the words of its comment."""
 
     PASSES = "The generated source did not fail"
     UNPRINTED = "The program could not be printed as source"

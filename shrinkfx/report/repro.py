@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import base64
 import re
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -140,6 +141,7 @@ def write_embedded(
     definitions: Sequence[Definitions],
     runs: Mapping[str, str],
     why: NoSource,
+    source: Source | None = None,
     *,
     unpacking: str = "",
     remarks: Sequence[str] = (),
@@ -150,18 +152,21 @@ def write_embedded(
         program: the bytes of the ``.pt2``, or the name of the file next to the script.
         runs: expressions for the inputs: ``failing`` and optionally ``passing``.
         why: why the source is not used.
+        source: the source of the program, whose graph a comment shows.
     """
     if isinstance(program, bytes):
         text = base64.b85encode(program).decode()
         rows = "\n".join(text[i : i + 4096] for i in range(0, len(text), 4096))
-        source = 'io.BytesIO(base64.b85decode(PROGRAM.replace("\\n", "")))'
+        file = 'io.BytesIO(base64.b85decode(PROGRAM.replace("\\n", "")))'
         load = [
             f'PROGRAM = """\n{rows}\n"""',
-            f"exported = torch.export.load({source})",
+            f"exported = torch.export.load({file})",
         ]
     else:
         load = [f'exported = torch.export.load("{program}")']
-    load += [
+    load = [
+        *_describe_embedded(why, source),
+        *load,
         "model = exported.module(check_guards=False)",
         "model._forward_pre_hooks.clear()  # skip the module's own input checks",
         *(f"{run} = {inputs}" for run, inputs in runs.items()),
@@ -175,7 +180,7 @@ def write_embedded(
             load.append(f"{compiled_for} = {EXAMPLE}")
         load.append(_MARK_AS_EXPORTED.strip().format(runs=", ".join(names)))
     parts = [
-        format_header(record, *remarks, f"{why}: this script embeds the program."),
+        format_header(record, *remarks),
         _imports(record, definitions, "base64", "io"),
         unpacking,
         *_registrations(definitions),
@@ -185,6 +190,21 @@ def write_embedded(
         ),
     ]
     return _join(parts)
+
+
+def _describe_embedded(why: NoSource, source: Source | None) -> list[str]:
+    """Return a comment with the reason, and with the graph if it is short."""
+    lines = [f"{why}, so this script loads the exported program."]
+    if source is not None and len(source.body) <= _SHOWN_STATEMENTS:
+        head = f"def forward({', '.join(['self', *(i.name for i in source.inputs)])}):"
+        body = textwrap.indent("\n".join(source.body), "    ")
+        forward = ast.unparse(ast.parse(f"{head}\n{body}"))  # without comments
+        lines += ["Its graph is:", "", *forward.splitlines()]
+    return [f"# {line}".rstrip() for line in lines]
+
+
+_SHOWN_STATEMENTS = 30
+"""Maximum statements of an embedded program that a comment shows."""
 
 
 def write_registrations(
@@ -268,7 +288,11 @@ def _modules(printed: Source) -> list[str]:
 
 
 def _registrations(definitions: Sequence[Definitions]) -> list[str]:
-    return [_as_part(d.text) for d in definitions]
+    parts = [_as_part(d.text).strip("\n") for d in definitions]
+    return [f"{_COPIED}\n{part}" if "\n" in part else part for part in parts]
+
+
+_COPIED = "# Custom code, copied from a preload module:"
 
 
 def _as_part(text: str) -> str:

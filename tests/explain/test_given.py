@@ -13,11 +13,13 @@ from shrinkfx.check.oracle import CheckClient, Limits
 from shrinkfx.explain.cause import KnownFacts, explain, find_wrong_input
 from shrinkfx.explain.reduced_program import ReducedProgram
 from shrinkfx.failure.signature import Kind, Signature, Stage
+from shrinkfx.program.candidate import Outputs
 from shrinkfx.program.listing.printed_program import cut_before
+from shrinkfx.program.skeleton import Role
 from shrinkfx.protocol.answers import Checked, Difference, Ending, Raised
 from shrinkfx.protocol.choices import Probe
 from shrinkfx.protocol.kernel_values import Computed, KernelValues, Wrong
-from shrinkfx.testing import chain, whole
+from shrinkfx.testing import chain, feed, skeleton, whole
 from shrinkfx.testing.listings import listed, listing
 
 PROGRAM = whole(chain("x", "relu", "tanh", "cos", "sin"))
@@ -125,6 +127,20 @@ def test_last_operator_of_a_crashing_or_unknown_kernel_is_removed() -> None:
 )
 def test_no_wrong_input_is_reported_if_inputs_are_right(server: Server) -> None:
     assert find_wrong_input(server.minimum(), {"sin"}) is None
+
+
+@pytest.mark.parametrize(("calls", "cause"), [(1, "fails alone"), (2, "a buffer")])
+def test_write_is_blamed_only_if_a_later_call_fails(calls: int, cause: str) -> None:
+    server = FakeServer(lambda asked: FAILS)
+    counts = skeleton(
+        {"steps": feed(Role.BUFFER), "add": "steps"}, "add", [("add", "steps")]
+    )
+    candidate = replace(whole(counts), outputs=Outputs.ORIGINAL)
+    client = CheckClient(server, Limits(10.0, 1 << 30)).with_options(calls=calls)
+    target = Signature(Kind.MISMATCH, Stage.COMPARE)
+    found = explain(ReducedProgram(client, candidate, target), KnownFacts())
+    assert [one.name for one in found.culprits] == ["add"]
+    assert cause in found.cause[0]
 
 
 def test_no_query_is_made_if_inputs_cannot_be_compared() -> None:

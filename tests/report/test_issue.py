@@ -291,6 +291,9 @@ def cases_of_facts() -> Iterator[tuple[str, Case]]:
         "(user kernel k) through x"
     )
     yield case("user kernel", **known | {"message": of_user}, interpreted="sm_90")
+    benchmarked = of_user.replace("x", "x (generated argument)")
+    of_benchmark = known | {"message": benchmarked, "stage": Stage.COMPILE}
+    yield case("benchmark", **of_benchmark, interpreted="sm_90")
     yield case("variable", **known)
     rejected = replace(EXPLAINED, cause=(EAGER_FAILS, *EXPLAINED.cause))
     of_inputs = replace(

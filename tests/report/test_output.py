@@ -128,12 +128,12 @@ def test_unprintable_program_is_embedded_at_once(tmp_path: Path) -> None:
     assert NoSource.UNPRINTED in text
 
 
-def test_header_states_that_no_time_was_left_for_source(tmp_path: Path) -> None:
+def test_script_states_that_no_time_was_left_for_source(tmp_path: Path) -> None:
     reason = NoSource.NO_TIME
     written, runner = write(tmp_path, lambda text: True, no_source=reason)
     assert not written.is_source
     (text,) = runner.texts
-    assert f"# {reason}: this script embeds the program." in text
+    assert f"# {reason}, so this script loads the exported program." in text
     assert NoSource.PASSES not in text
 
 

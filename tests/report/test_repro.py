@@ -158,8 +158,17 @@ def test_embedded_program_is_complete() -> None:
         and isinstance(n.value.value, str)
     ]
     assert base64.b85decode(value.replace("\n", "")) == program
-    said = "# No time was left to verify the generated source: this script embeds the "
-    assert f"{said}program.\n" in text
+    reason = "# No time was left to verify the generated source, so this script loads "
+    assert f"{reason}the exported program.\n" in text
+
+
+def test_comment_shows_the_graph_of_an_embedded_program() -> None:
+    source = replace(PRINTED, body=("return (x + 1,)  # model.py:3",))
+    text = write_embedded(b"", about(), [], FAILING, NoSource.PASSES, source)
+    assert "# def forward(self, x):\n#     return (x + 1,)\nPROGRAM" in text
+    long = replace(source, body=("x = x + 1",) * 1000)
+    text = write_embedded(b"", about(), [], FAILING, NoSource.PASSES, long)
+    assert "def forward" not in text
 
 
 def test_embedded_program_runs_in_eager_outside_of_its_ranges() -> None:

@@ -93,7 +93,9 @@ class World:
     def run(self, asked: Arguments) -> Ending:
         text = Path(asked["path"]).read_text()
         side = Guard(asked.get("guard_pages", Guard.OFF))
-        lines = [row for row in text.splitlines() if "candidate = " in row]
+        lines = [
+            row for row in text.splitlines() if "candidate = " in row and row[0] != "#"
+        ]
         candidate = self.last  # embedded: the program itself, in no readable form
         if lines:
             kept = json.loads(lines[0].partition("= ")[2])

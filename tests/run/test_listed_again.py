@@ -97,7 +97,9 @@ class World:
 
     def _run(self, text: str) -> Ending:
         candidate = self.last  # embedded: the program itself, in no readable form
-        for row in (row for row in text.splitlines() if "candidate = " in row):
+        for row in (
+            row for row in text.splitlines() if "candidate = " in row and row[0] != "#"
+        ):
             told = json.loads(row.partition("= ")[2])
             candidate = Candidate.from_json(WHOLE.skeleton, told)
         self.scripts.append(candidate)

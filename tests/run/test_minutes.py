@@ -125,7 +125,9 @@ class Model:
         return self.run_s if is_compiled else self.check_s
 
     def _run_script(self, text: str) -> Ending:
-        lines = [row for row in text.splitlines() if "candidate = " in row]
+        lines = [
+            row for row in text.splitlines() if "candidate = " in row and row[0] != "#"
+        ]
         candidate = self._last  # embedded: the program itself, in no readable form
         if lines:
             kept = json.loads(lines[0].partition("= ")[2])

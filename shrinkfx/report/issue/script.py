@@ -115,7 +115,7 @@ def _tensors(value: ast.expr) -> list[re.Match[str] | None]:
     return [_DTYPE.search(text) for text in texts if text.startswith("torch.")]
 
 
-_IN_PLACE = re.compile(r"torch\.ops\.\w+\.\w+_\.\w+")
+_IN_PLACE = re.compile(r"torch\.ops\.\w+\.\w+_\.\w+|(?P<buffer>self\.\w+)\.copy_")
 
 
 def _mutated_kind(tree: ast.Module) -> str:
@@ -123,8 +123,11 @@ def _mutated_kind(tree: ast.Module) -> str:
     module = find_program_class(tree)
     text = ast.unparse(module) if module else ""
     for node in ast.walk(module) if module else ():
-        if isinstance(node, ast.Call) and _IN_PLACE.fullmatch(ast.unparse(node.func)):
-            operand = ast.unparse(node.args[0]) if node.args else ""
+        if not isinstance(node, ast.Call):
+            continue
+        if found := _IN_PLACE.fullmatch(ast.unparse(node.func)):
+            first = ast.unparse(node.args[0]) if node.args else ""
+            operand = found["buffer"] or first
             attribute = operand.removeprefix("self.")
             if f"{operand} = torch.nn.Parameter(" in text:
                 return "a parameter"

@@ -125,6 +125,7 @@ class IssueFacts(Message):
         anonymous: the user's names are omitted.
         renamed: new names of inputs and weights, by old name.
         backend: what compiles the program.
+        original_message: the message of the input program's failure, or ''.
     """
 
     OLD_NAMES: ClassVar[Mapping[str, str]] = {
@@ -170,6 +171,7 @@ class IssueFacts(Message):
     not_tested: tuple[str, ...] = ()
     tested: Mapping[str, bool] = field(default_factory=dict)
     backend: Backend = Backend.AOTI
+    original_message: str = ""
 
     @property
     def is_verified(self) -> bool:
@@ -232,6 +234,7 @@ def facts_of(record: RunRecord, *, anonymous: bool = False) -> IssueFacts:
         ),
         inside=find_own_function(failure.seen, verified.log),
         backend=conditions.backend,
+        original_message=failure.target.text,
     )
 
 
@@ -276,6 +279,9 @@ def find_operator_mismatch(explanation: Explanation) -> OperatorMismatch | None:
 
 # The values of each part of the template.
 
+_BENCHMARK = "(generated argument)"
+"""In a finding about arguments that AOTInductor makes up to benchmark a kernel."""
+
 _USER_KERNEL = re.compile(r"\(user kernel (\w+)\)")
 """A Triton kernel of the model, in a finding of the interpreter."""
 
@@ -306,6 +312,7 @@ def _values_of_failure(
         "torch": next((v for name, _, v in versions if name == "torch"), ""),
         "invalid_inputs": strip_origins(explanation.inputs, explanation),
         "user_kernel": kernel[1] if kernel else "",
+        "benchmarked": _BENCHMARK in facts.message,
         "custom_operators": [o for o in operators if Operator("", o).is_custom],
         "out_of_range": [s.declaration for s in symbols if s.is_out_of_range],
     }
@@ -552,7 +559,7 @@ _CLASSES = re.compile(r"^(?:[\w.]*(?:Error|Exception): )+")
 
 _SYMPTOMS = {
     Kind.MISMATCH: ("wrong result", "of"),
-    Kind.NAN: ("NaN or inf in the result", "of"),
+    Kind.NAN: ("NaN or inf", "from"),
     Kind.HANG: ("hang", ""),
     Kind.OOM: ("excessive memory use", ""),
     Kind.CRASH: ("crash", ""),

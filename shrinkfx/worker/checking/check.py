@@ -290,7 +290,8 @@ def _check_on_interpreter(check: Check) -> Answer:
     try:
         interpreter.switch_on()
         check.note(Stage.EAGER)
-        unseen = _run_eager(*reversed(runs))
+        with interpreter.check_user_kernels(probe):
+            unseen = _run_eager(*reversed(runs))
         check.note(Stage.COMPILE)
         if failure:
             raise failure
