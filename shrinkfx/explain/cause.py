@@ -168,7 +168,7 @@ def _adopt_cause(
     if written := _list_written_in_earlier_calls(reduced):
         cause = (
             f"All calls have the same inputs, and call {reduced.client.options.calls} "
-            "is the first that fails, so the failure depends on what the program writes "
+            "is the first that fails, so the failure depends on what a call writes "
             f"to a buffer: the result of {join_operators(written)}.",
         )
         return replace(found, cause=cause, culprits=written)
