@@ -357,7 +357,7 @@ BUDGETS = {
     "check": 3_345,
     "cli": 1_470,
     "events": 360,
-    "explain": 2_325,
+    "explain": 2_330,
     "failure": 1_485,
     "findings": 690,
     "intake": 1_875,

@@ -21,6 +21,7 @@ from shrinkfx.explain.reduced_program import (
     find_dependencies,
     find_last_operators,
     list_operators,
+    select_operators,
 )
 from shrinkfx.explain.values import values
 from shrinkfx.failure.classify import classify_ending
@@ -41,7 +42,7 @@ from shrinkfx.program.listing.printed_program import (
     cut_before,
 )
 from shrinkfx.program.listing.tensor_specs import TensorSpec, row_major
-from shrinkfx.protocol.choices import CandidateForm, Probe, Subsystem
+from shrinkfx.protocol.choices import Backend, CandidateForm, Probe, Subsystem
 from shrinkfx.protocol.operators import (
     UNDECLARED_EFFECTS,
     VALUE_DEPENDENCIES,
@@ -164,10 +165,16 @@ def _adopt_cause(
     """Take the cause from a finding, or else blame a write, or the only operator."""
     part = next((part for part in found.parts if part.cause), None)
     if part is not None:
-        return replace(found, cause=tuple(part.cause), culprits=tuple(part.culprits))
-    if written := _list_written_in_earlier_calls(reduced):
+        first, *rest = part.cause
+        is_of_kernel = part is not found.compile_error
+        if is_of_kernel and reduced.ready.backend == Backend.INDUCTOR:
+            first = f"{_RECORDED}{first}"
+        return replace(found, cause=(first, *rest), culprits=tuple(part.culprits))
+    calls, candidate = reduced.client.options.calls, reduced.candidate
+    written = select_operators(candidate, candidate.writes) if calls > 1 else ()
+    if written:
         cause = (
-            f"All calls have the same inputs, and call {reduced.client.options.calls} "
+            f"All calls have the same inputs, and call {calls} "
             "is the first that fails, so the failure depends on what a call writes "
             f"to a buffer: the result of {join_operators(written)}.",
         )
@@ -176,16 +183,6 @@ def _adopt_cause(
         cause = (f"{format_fails_alone(found.operators[0])[:-1]}{_UNEXPLAINED}.",)
         return replace(found, cause=cause, culprits=found.operators)
     return found
-
-
-def _list_written_in_earlier_calls(reduced: ReducedProgram) -> tuple[Operator, ...]:
-    """List the operators whose results a program writes to buffers for a later call."""
-    if reduced.client.options.calls < 2:
-        return ()
-    candidate = reduced.candidate
-    values = map(candidate.skeleton.producer, candidate.writes)
-    names = {*values}
-    return tuple(one for one in list_operators(candidate) if one.name in names)
 
 
 def _is_settled(found: Explanation) -> bool:
@@ -247,6 +244,9 @@ def _add_mismatch(found: Explanation, mismatch: OperatorMismatch) -> Explanation
     cause = (mismatch.sentence, *effect[: SENTENCES - 1])
     return replace(found, cause=cause, culprits=(mismatch.operator,))
 
+
+_RECORDED = "With AOTInductor, which fails in the same way: "
+"""What a cause in a kernel begins with, if torch.compile compiled the program."""
 
 _UNEXPLAINED = "; why is not known"
 

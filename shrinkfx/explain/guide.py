@@ -16,7 +16,7 @@ from shrinkfx.explain.reduced_program import ReducedProgram
 from shrinkfx.failure.classify import classify_ending
 from shrinkfx.failure.signature import Stage
 from shrinkfx.findings.record import Guide, LeftFile, Outcome, Row
-from shrinkfx.protocol.answers import Ending, Ready
+from shrinkfx.protocol.answers import Ending
 from shrinkfx.protocol.choices import Backend, InductorOptions
 from shrinkfx.protocol.files import ArtifactFile
 from shrinkfx.system import scratch
@@ -138,8 +138,7 @@ class _Runner:
     why_not: str = ""
 
     def __post_init__(self) -> None:
-        ready = getattr(self.reduced.client.server, "ready", None)
-        self._ready = ready if isinstance(ready, Ready) else Ready()
+        self._ready = self.reduced.ready
         self._on_interpreter = self._ready.backend == Backend.INTERPRETER
         # The interpreter compiles no package.
         self._package = None if self._on_interpreter else str(self.home / "model.pt2")

@@ -19,7 +19,7 @@ from shrinkfx.findings.decisions import Setting
 from shrinkfx.findings.operators import Operator
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.skeleton import reached
-from shrinkfx.protocol.answers import Ending, Settings
+from shrinkfx.protocol.answers import Ending, Ready, Settings
 from shrinkfx.protocol.choices import Build, CandidateForm, InductorOptions
 from shrinkfx.protocol.record import with_fields_of
 from shrinkfx.protocol.requests import CheckCandidate, CheckOptions, ReadSettings
@@ -50,6 +50,12 @@ class ReducedProgram:
     budget: Allowance = UNLIMITED
     seconds: float = 0.0
     rate: float = 1.0
+
+    @property
+    def ready(self) -> Ready:
+        """The first answer of the server, which names the backend."""
+        ready = getattr(self.client.server, "ready", None)
+        return ready if isinstance(ready, Ready) else Ready()
 
     @with_fields_of(CheckOptions)
     def ask(self, **changes: Any) -> Ending | None:  # noqa: ANN401 - its fields

@@ -53,10 +53,6 @@ class Unresolved(Answer):
     why: str
 
 
-KERNELS_NOT_RECORDED = "kernels of torch.compile are not recorded"
-"""Why an analysis of kernels has no result with ``--backend inductor``."""
-
-
 @dataclass(frozen=True)
 class Stopped(Answer):
     """The child stopped early: the rest of the check could not show the failure."""

