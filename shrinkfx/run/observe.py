@@ -66,7 +66,7 @@ from shrinkfx.failure.verdict import Outcome, Verdict
 from shrinkfx.journal.journal import Journal
 from shrinkfx.options.options import Options
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.program.display_text import first_line, printable, short_kernels
+from shrinkfx.program.display_text import cut_text, first_line, printable, short_kernels
 from shrinkfx.program.skeleton import FEEDS, Role, Skeleton
 from shrinkfx.protocol.answers import Description, Ending, Examined
 from shrinkfx.protocol.choices import (
@@ -858,7 +858,8 @@ def require_any_adjacent_memory(program: Subject) -> Subject:
         return with_tails
     if verdict.outcome is Outcome.UNRESOLVED:
         return program
-    context.note(_CHANCE.format(named, verdict.observation.in_words))
+    seen = cut_text(verdict.observation.in_words, 200)
+    context.note(_CHANCE.format(named, seen))
     return replace(program, short_results=short)
 
 

@@ -255,9 +255,9 @@ class Attempt:
             within = ""
             if math.isfinite(self.seconds):
                 within = f", for at most {max(1.0, self.seconds):.0f} s"
-            often = f"whether the program fails (up to {max_runs} runs{within})"
-            until = f"whether every run fails (until {ENOUGH} runs have failed)"
-            note(f"checking {often if self.target is None else until}")
+            often = f"has not failed; running it up to {max_runs} times{within}"
+            until = f"has failed; running it until {ENOUGH} runs have failed"
+            note(f"the program {often if self.target is None else until}")
         while not self._are_enough() and not self._is_exhausted():
             # At first, each run has its own process: a run may see another one's state.
             remaining = max_runs * (ENOUGH if self.target else 1) - self.made_count
