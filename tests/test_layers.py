@@ -360,7 +360,7 @@ BUDGETS = {
     "explain": 2_330,
     "failure": 1_485,
     "findings": 690,
-    "intake": 1_875,
+    "intake": 1_895,
     "journal": 370,
     "options": 560,
     "preloads": 920,
@@ -374,7 +374,7 @@ BUDGETS = {
     "system": 550,
     "testing": 370,
     "top": 170,
-    "worker": 16_560,
+    "worker": 16_630,
 }
 """The most code lines of each package. Raising one needs a dated reason in
 ``docs/decisions.md``; lower it when a package has become smaller."""

@@ -198,8 +198,8 @@ class _ChosenPreloads:
         if settings:
             self._add(self._write(FILE, render_settings(settings), SETTINGS))
         for key, value in settings.items():
-            note = f"a generated preload sets Inductor's {key}: {value.short_text}"
-            self._add("", note)
+            place = _name(key, value)
+            self._add("", f"a generated preload sets {place}: {value.short_text}")
 
     def _add(self, name: str, note: str = "") -> None:
         self.names |= {name: None} if name else {}
@@ -249,18 +249,22 @@ def _unset(
 ) -> dict[str, ImportedValue]:
     """Return the settings that none of the files sets at import time."""
     return {
-        k: v
-        for k, v in settings.items()
-        if not any(file_sets_attribute(f, k) for f in files)
+        k: v for k, v in settings.items() if not any(file_sets(f, k, v) for f in files)
     }
 
 
 def _lacking(setting: str, value: ImportedValue) -> str:
     why = value.why_not or f"{value.name} is created only in the script itself"
+    advice = "define it at the top level of its file, or " if value.holder else ""
     return (
-        f"Inductor's {setting} is missing: {why}, so no other process has it; write a "
-        "module that sets it at import time, and --preload that module"
+        f"{_name(setting, value)} is missing: {why}, so no other process has it; "
+        f"{advice}write a module that sets it at import time, and --preload that module"
     )
+
+
+def _name(setting: str, value: ImportedValue) -> str:
+    """Return a setting, or another place in Inductor, as a message names it."""
+    return setting if value.holder else f"Inductor's {setting}"
 
 
 def _is_own_module(origin: Origin) -> bool:
@@ -288,7 +292,7 @@ def _settable(
     parts = [s for s in statements_of(read_source(file), str(file)) if not s.is_main]
     bound, text = {name for each in parts for name in each.binds}, text_of(parts)
     defined = {k: v for k, v in settings.items() if v.is_of_script and v.bound in bound}
-    return {k: v for k, v in defined.items() if not text_sets_attribute(text, k)}
+    return {k: v for k, v in defined.items() if not text_sets(text, k, v)}
 
 
 def _defining(text: str, name: str, restored: str) -> str:
@@ -375,8 +379,8 @@ _FIND_S = 60.0
 """Time limit in seconds; the interpreter imports the parent packages of a module."""
 
 
-def file_sets_attribute(path: str, setting: str) -> bool:
-    """Return whether a Python file sets an attribute with such a name at import time.
+def file_sets(path: str, setting: str, value: ImportedValue) -> bool:
+    """Return whether a Python file sets a setting at import time.
 
     Assignments inside functions do not count, because nobody may call these.
 
@@ -384,13 +388,13 @@ def file_sets_attribute(path: str, setting: str) -> bool:
         setting: only its last part counts: ``config.x.y = 1`` sets ``x.y``.
     """
     try:
-        return text_sets_attribute(Path(path).read_bytes(), setting)
+        return text_sets(Path(path).read_bytes(), setting, value)
     except (OSError, SyntaxError, ValueError):
         return False
 
 
-def text_sets_attribute(text: str | bytes, setting: str) -> bool:
-    """Return whether Python code sets such an attribute at import time.
+def text_sets(text: str | bytes, setting: str, value: ImportedValue) -> bool:
+    """Return whether Python code sets a setting at import time.
 
     Raises:
         SyntaxError, ValueError: the text is not Python.
@@ -399,22 +403,45 @@ def text_sets_attribute(text: str | bytes, setting: str) -> bool:
     stack: list[ast.AST] = [tree]
     while stack:
         node = stack.pop()
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
-            continue
-        is_set = isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
-        if is_set and getattr(node, "attr", "") == setting.rpartition(".")[2]:
-            return True
-        stack += ast.iter_child_nodes(node)
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            stack += node.decorator_list
+        elif not isinstance(node, ast.Lambda):
+            if _sets(node, setting, value):
+                return True
+            stack += ast.iter_child_nodes(node)
     return False
+
+
+def _sets(node: ast.AST, setting: str, value: ImportedValue) -> bool:
+    """Return whether a part of a statement sets a setting, or an entry of a table.
+
+    So does the call of ``register_lowering`` for ``lowerings[...]``, and a call of the
+    function in which the value was made.
+    """
+    table, _, key = setting.removesuffix("]").partition("[")
+    name = table.rpartition(".")[2]
+    if isinstance(node, ast.Call) and value.holder:
+        maker = value.bound if value.why_not else ""
+        return last_name(node) in (f"register_{name.removesuffix('s')}", maker)
+    if not isinstance(getattr(node, "ctx", None), ast.Store):
+        return False
+    if isinstance(node, ast.Subscript):
+        index = ast.unparse(node.slice)
+        known = key.endswith(index) or "." not in index  # a variable may be any key
+        return last_name(node.value) == name and bool(key) and known
+    return not key and getattr(node, "attr", "") == name
 
 
 # Generate code that restores Inductor settings which are functions or objects.
 #
 #     torch._inductor.config.post_grad_custom_pre_pass = passes.FuseAddMul()
+#     torch._inductor.lowering.lowerings[torch.ops.aten.cosh.default] = passes.lower
 #
 # ``watching/programs.py`` finds out, in the process with the value, how an import
 # makes it.
 
+
+_CONFIG = "torch._inductor.config"
 
 FILE = "preload_settings"
 """Name of the generated file, without its suffix."""
@@ -433,10 +460,12 @@ def _statements(
         bound: the name of ``value.bound`` in that module.
     """
     place = bound + value.name.removeprefix(value.bound)
-    made, set_to = f"made_{number}", f"torch._inductor.config.{setting} = "
+    set_to = f"{setting if value.holder else f'{_CONFIG}.{setting}'} = "
+    made = f"made_{number}"
     call = f"{value.call}({place})" if value.call == ".__new__" else value.call
     if not value.state:
-        return [f"{set_to}{place}{call}"]
+        made = f"{place}{call}"
+        return [f"{set_to}{value.wrapper}({made})" if value.wrapper else set_to + made]
     assignments = [
         # As in unpickling, because a class may forbid setting its attributes.
         f"object.__setattr__({made}, {name!r}, {text})"
@@ -456,7 +485,8 @@ def render_settings(settings: Mapping[str, ImportedValue]) -> str:
         ["", *_statements(each, setting, number, names.bound(each))]
         for number, (setting, each) in enumerate(settings.items(), 1)
     ]
-    first = ["import torch._inductor.config", *names.imports]
+    holders = dict.fromkeys(each.holder or _CONFIG for each in settings.values())
+    first = [*(f"import {holder}" for holder in holders), *names.imports]
     return "\n".join([*first, *itertools.chain(*lines)]) + "\n"
 
 

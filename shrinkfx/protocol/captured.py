@@ -109,14 +109,18 @@ class ImportedValue:
         call: the suffix that makes an object of the class, ``()`` or ``.__new__``; ''
             if ``name`` is the value itself.
         state: attributes to set afterwards, each as a Python literal.
-        why_not: why no import makes the value, in a few words; the other fields are
-            empty then.
+        holder: the module of Inductor that holds the value; '' for a setting.
+        wrapper: a function to call with the value first, such as ``staticmethod``.
+        why_not: why no import makes the value, in a few words; of the other fields, a
+            function has ``name`` then.
     """
 
     module: str = ""
     name: str = ""
     call: str = ""
     state: Mapping[str, str] = field(default_factory=dict)
+    holder: str = ""
+    wrapper: str = ""
     why_not: str = ""
 
     @property
@@ -131,7 +135,10 @@ class ImportedValue:
 
     @property
     def bound(self) -> str:
-        """The name in the module that the expression begins with."""
+        """The name in the module that the expression begins with.
+
+        Of a function made in a function, it is the name of the outer one.
+        """
         return self.name.partition(".")[0]
 
     @property
@@ -151,7 +158,9 @@ class CapturedProgram:
         unsaved: why it could not be saved.
         environment: the variables that may change what PyTorch does.
         inductor: settings with simple values that differ from PyTorch's own.
-        others: the changed settings with other values.
+        others: the changed settings with other values, by name; and the user's
+            functions in other places of Inductor, such as its table of lowerings, by
+            the place as an expression.
         operators: how many it has.
         file: the ``.pt2``, or a source archive, or the script of a graph of
             torch.compile; None if it could not be saved.

@@ -26,11 +26,17 @@ from shrinkfx.worker.private_api import operator_api
 
 from .watching.origins import (
     find_custom_operators,
+    find_entries,
     find_libraries,
     find_origins_in_inductor,
     is_local,
 )
-from .watching.programs import count_operators, read_changed_settings, split_settings
+from .watching.programs import (
+    count_operators,
+    describe_entries,
+    read_changed_settings,
+    split_settings,
+)
 
 
 def name_program(program: object) -> str:
@@ -175,12 +181,13 @@ def describe_session(
     Args:
         registered: where its custom operators were registered.
     """
-    settings = read_changed_settings()
+    settings, entries = read_changed_settings(), [*find_entries()]
     inductor, others = split_settings(settings)
-    in_inductor = find_origins_in_inductor(settings[name] for name in others)
+    values = (settings[name] for name in others)
+    in_inductor = find_origins_in_inductor(values, entries)
     return CapturedProgram(
         inductor=inductor,
-        others=others,
+        others={**others, **describe_entries(entries)},
         operators=count_operators(program),
         origins=(*registered, *in_inductor),
     )

@@ -12,7 +12,7 @@ import os
 import sys
 import sysconfig
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache, partial, wraps
 from types import FrameType, ModuleType
 from typing import Any
@@ -30,6 +30,22 @@ _GENERATED = "torch._inductor.runtime.compile_tasks."
 """Prefix of the modules with code that Inductor itself generated."""
 
 _SKIP = ("torch", "triton", "_shrinkfx_watching", "shrinkfx")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A function, class or object of the user in Inductor.
+
+    Attributes:
+        module: the module of Inductor that holds it.
+        place: an expression to assign to; '' if there is none.
+        origin: the module that defines the value.
+    """
+
+    module: str
+    place: str
+    value: object
+    origin: Origin
 
 
 class Origins:
@@ -78,7 +94,9 @@ class Origins:
 
         extension.load_inline = load_inline  # type: ignore[attr-defined]
 
-    def list_origins(self, exported: Any, settings: Iterable[object]) -> list[Origin]:
+    def list_origins(
+        self, exported: Any, settings: Iterable[object], entries: Iterable[Entry]
+    ) -> list[Origin]:
         """List the origins that a program needs, in an order that can be imported."""
         operators = find_custom_operators(exported)
         spaces = dict.fromkeys(name.partition("::")[0] for name in operators)
@@ -86,8 +104,7 @@ class Origins:
         for space in spaces:
             origins += self._registrars.get(space, {}).values()
         origins += _of_classes(_classes(exported))
-        origins += _foreign_in_inductor()
-        origins += _of_values(settings)
+        origins += find_origins_in_inductor(settings, entries)
         first: dict[tuple[str, str], Origin] = {}
         for origin in origins:
             first.setdefault((origin.module, origin.library), origin)
@@ -244,20 +261,23 @@ def _of_module(name: str, why: str) -> Iterator[Origin]:
         yield _origin_of(vars(module), why)
 
 
-def find_origins_in_inductor(settings: Iterable[object]) -> Iterator[Origin]:
+def find_origins_in_inductor(
+    settings: Iterable[object], entries: Iterable[Entry]
+) -> Iterator[Origin]:
     """Yield the origins of code that is in Inductor, or in values of its settings."""
     first: dict[str, Origin] = {}
-    for origin in (*_foreign_in_inductor(), *_of_values(settings)):
+    for origin in (*(entry.origin for entry in entries), *_of_values(settings)):
         first.setdefault(origin.module, origin)
     yield from first.values()
 
 
-def _foreign_in_inductor() -> Iterator[Origin]:
-    """Yield origins of the user's functions in Inductor: lowerings, printers, passes.
+def find_entries() -> Iterator[Entry]:
+    """Yield the user's functions in Inductor: lowerings, printers, passes.
 
     Functions of installed packages do not count, because an import of the package puts
     them there again.
     """
+    seen: set[tuple[int, object]] = set()  # a table has names in several modules
     modules = list(sys.modules.items())
     modules.sort(key=lambda item: item[0] != _LOWERINGS)  # others refer to its tables
     for name, module in modules:
@@ -266,21 +286,46 @@ def _foreign_in_inductor() -> Iterator[Origin]:
         if name.startswith(_GENERATED):
             continue
         for attribute, value in list(vars(module).items()):
-            for part in _within(value, name):
+            where = f"{name}.{attribute}"
+            for holder, key, part in _within(value, name):
+                if holder is not None and (id(holder), key) in seen:
+                    continue
                 for origin in _of_values([part]):
                     if origin.is_local:
-                        yield replace(origin, why=f"{name}.{attribute}")
+                        seen.add((id(holder), key))
+                        place = _write_place(where, holder, key)
+                        yield Entry(name, place, part, replace(origin, why=where))
 
 
-def _within(value: Any, module: str) -> Iterator[object]:
-    """Yield a value, and the entries of the table or class that it is."""
-    yield value
+def _within(value: Any, module: str) -> Iterator[tuple[object, object, object]]:
+    """Yield a value of a module, and the entries of the table or class that it is.
+
+    Each comes with its holder, which is None for the value itself, and its key there.
+    """
+    yield None, "", value
     if isinstance(value, dict):
-        yield from list(value.values())
+        yield from ((value, key, entry) for key, entry in list(value.items()))
     elif isinstance(value, (list, set)):
-        yield from list(value)
+        yield from ((value, i, entry) for i, entry in enumerate(list(value)))
     elif isinstance(value, type) and value.__module__ == module:
-        yield from list(vars(value).values())
+        yield from ((value, key, entry) for key, entry in list(vars(value).items()))
+
+
+def _write_place(where: str, holder: object, key: object) -> str:
+    """Return an expression to assign to; '' if there is none.
+
+    Args:
+        where: an expression for the holder, or for the value itself.
+    """
+    if holder is None:
+        return where
+    if isinstance(holder, type):
+        return f"{where}.{key}"
+    if isinstance(holder, dict) and isinstance(key, (str, int)):
+        return f"{where}[{key!r}]"
+    if isinstance(holder, dict) and type(key).__module__ == "torch._ops":
+        return f"{where}[torch.ops.{key}]"
+    return ""
 
 
 def _of_values(values: Iterable[object]) -> Iterator[Origin]:

@@ -10,11 +10,12 @@ import re
 import shutil
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 from ....program.pytorch_names import (
@@ -33,7 +34,7 @@ from ....protocol.captured import (
     Settings,
 )
 from .event_log import EventLog, find_calling_line, report_errors
-from .origins import Origins
+from .origins import Entry, Origins, find_entries
 
 
 def save_program(
@@ -88,11 +89,18 @@ def _save_with_record(
             settings = {**read_changed_settings(), **(options or {})}
             inductor, others = split_settings(settings)
             record = replace(record, inductor=inductor, others=others)
+        entries: list[Entry] = []
+        with report_errors():
+            entries += find_entries()
+            described = describe_entries(entries)
+            record = replace(record, others={**record.others, **described})
         with report_errors():
             record = replace(
                 record,
                 operators=count_operators(exported),
-                origins=tuple(origins.list_origins(exported, settings.values())),
+                origins=tuple(
+                    origins.list_origins(exported, settings.values(), entries)
+                ),
             )
         log.write(f"program-{number}.json", record)
     return number
@@ -251,6 +259,44 @@ def split_settings(settings: Settings) -> tuple[Settings, dict[str, ImportedValu
     return plain, others
 
 
+def describe_entries(entries: Iterable[Entry]) -> dict[str, ImportedValue]:
+    """Describe how an import makes the functions in Inductor, by their places."""
+    found = {}
+    for entry in entries:
+        value: Any = entry.value
+        wrapper = ""
+        if isinstance(value, (staticmethod, classmethod)):
+            value, wrapper = value.__func__, type(value).__name__
+        if not entry.place or not callable(value):
+            continue
+        is_nameless = inspect.isfunction(value) and _by_name(value) is None
+        if is_nameless and value.__code__.co_qualname == _LOWERING:
+            wrapper = _write_registration(entry.place, value)
+            value = inspect.unwrap(value)
+        described = _describe_import(value)
+        found[entry.place] = replace(described, holder=entry.module, wrapper=wrapper)
+    return found
+
+
+_LOWERING = "_register_lowering.<locals>.wrapped"
+"""The function that ``register_lowering`` puts into the table for the user's."""
+
+
+def _write_registration(place: str, lowering: FunctionType) -> str:
+    """Return the call of ``register_lowering`` that has made a lowering."""
+    bound = inspect.getclosurevars(lowering).nonlocals
+    kind = bound["type_promotion_kind"]
+    options = {
+        "broadcast": bound["broadcast"],
+        "type_promotion_kind": kind and f"torch._prims_common.{kind}",
+        "convert_input_to_bool": bound["convert_input_to_bool"],
+    }
+    texts = (f"{name}={value}" for name, value in options.items())
+    table, _, key = place.removesuffix("]").partition("[")
+    module = table.rpartition(".")[0]
+    return f"{module}.register_lowering({', '.join((key, *texts))})"
+
+
 def _is_same(a: object, b: object) -> bool:
     """Compare two values of a setting; a comparison that raises counts as unequal."""
     try:
@@ -304,7 +350,8 @@ def _as_object(value: object) -> ImportedValue:
         return ImportedValue(why_not=f"it is {name} of an object")
     if name:
         what = "a lambda" if name.endswith("<lambda>") else name
-        return ImportedValue(why_not=f"it is {what}, which no module has by a name")
+        why_not = f"it is {what}, which no module has by a name"
+        return ImportedValue(name=name, why_not=why_not)
     kind = type(value)
     noun = f"it is an object of {kind.__qualname__}"
     if _by_name(kind) is None:

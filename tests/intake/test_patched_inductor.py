@@ -1,0 +1,160 @@
+"""Functions that a script puts into Inductor when it runs, not when it is imported."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch._inductor.codegen.cpp import CppVecOverrides
+from torch._inductor.lowering import lowerings, register_lowering
+
+from shrinkfx.intake.preload_choice import choose_preloads, render_settings
+from shrinkfx.protocol.captured import CapturedProgram, ImportedValue, Origin
+from shrinkfx.worker.intake.watching.origins import find_entries
+from shrinkfx.worker.intake.watching.programs import describe_entries
+
+pytestmark = pytest.mark.torch
+
+COSH = torch.ops.aten.cosh.default
+LOWERING = "torch._inductor.lowering"
+IN_TABLE = f"{LOWERING}.lowerings[torch.ops.aten.cosh.default]"
+PRINTER = "torch._inductor.codegen.cpp.CppVecOverrides.cosh"
+
+
+def lower(x: object) -> object:
+    return x
+
+
+def write(x: str) -> str:
+    return x
+
+
+@pytest.fixture
+def table(monkeypatch: pytest.MonkeyPatch) -> dict[Any, Any]:
+    """Return Inductor's table of lowerings, which is restored afterwards."""
+    monkeypatch.setitem(lowerings, COSH, lowerings[COSH])
+    monkeypatch.setattr(CppVecOverrides, "cosh", CppVecOverrides.cosh)
+    return lowerings
+
+
+def describe() -> dict[str, ImportedValue]:
+    return describe_entries(find_entries())
+
+
+def set_again(described: dict[str, ImportedValue]) -> None:
+    exec(render_settings(described), {"torch": torch})
+
+
+def test_functions_in_tables_and_classes_are_set_again(table: dict[Any, Any]) -> None:
+    before = describe()
+    original, printer = table[COSH], vars(CppVecOverrides)["cosh"]
+    table[COSH] = lower
+    CppVecOverrides.cosh = staticmethod(write)  # type: ignore[method-assign]
+    described = describe()
+    assert before.keys().isdisjoint({IN_TABLE, PRINTER})
+    assert described.keys() - before.keys() == {IN_TABLE, PRINTER}
+    table[COSH] = original
+    CppVecOverrides.cosh = printer  # type: ignore[method-assign]
+    set_again(described)
+    assert table[COSH] is lower
+    assert vars(CppVecOverrides)["cosh"].__func__ is write
+
+
+@pytest.mark.parametrize("kind", [None, "DEFAULT"])
+def test_registered_lowering_is_registered_again(
+    table: dict[Any, Any], kind: str | None
+) -> None:
+    kinds = torch._prims_common.ELEMENTWISE_TYPE_PROMOTION_KIND
+    options: dict[str, Any] = {"type_promotion_kind": kinds[kind] if kind else None}
+    register_lowering(COSH, broadcast=True, **options)(lower)
+    registered = table.pop(COSH)
+    table[COSH] = registered
+    described = describe()
+    table[COSH] = max
+    set_again(described)
+    assert table[COSH] is not registered
+    assert table[COSH].__wrapped__ is lower
+    cells = [cell.cell_contents for cell in table[COSH].__closure__]
+    assert cells == [cell.cell_contents for cell in registered.__closure__]
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [(lambda x: x, "it is a lambda"), (max, None)],
+)
+def test_lambda_is_described_as_lost_and_function_of_python_is_ignored(
+    table: dict[Any, Any], value: Callable[..., object], why: str | None
+) -> None:
+    table[COSH] = value
+    described = describe()
+    assert (IN_TABLE in described) is bool(why)
+    if why:
+        assert why in described[IN_TABLE].why_not
+
+
+SCRIPT = """\
+import torch
+from torch._inductor.lowering import lowerings, register_lowering
+COSH = torch.ops.aten.cosh.default
+def lower(x):
+    return x
+def put(op):
+    lowerings[op] = lower
+"""
+
+HERE = ImportedValue("patches", "lower", holder=LOWERING)
+INNER = ImportedValue(
+    name="put.<locals>.inner", holder=LOWERING, why_not="it is put.<locals>.inner"
+)
+
+
+@pytest.mark.parametrize(
+    ("statement", "value", "is_set"),
+    [
+        ("", HERE, False),
+        ("", INNER, False),
+        ("lowerings[torch.ops.aten.cosh.default] = lower", HERE, True),
+        ("lowerings[torch.ops.aten.sinh.default] = lower", HERE, False),
+        ("for op in (COSH,):\n    lowerings[op] = lower", HERE, True),
+        ("register_lowering(COSH)(lower)", HERE, True),
+        ("@register_lowering(COSH)\ndef lower(x):\n    return x", HERE, True),
+        ("def late():\n    register_lowering(COSH)(lower)", HERE, False),
+        ("put(COSH)", INNER, True),
+    ],
+)
+def test_only_entries_that_no_import_sets_are_set_again(
+    tmp_path: Path, statement: str, value: ImportedValue, is_set: bool
+) -> None:
+    file = tmp_path / "patches.py"
+    file.write_text(SCRIPT + statement)
+    origin = Origin("patches", str(file), "", True, f"{LOWERING}.lowerings")
+    program = CapturedProgram(origins=(origin,), others={IN_TABLE: value})
+    chosen = choose_preloads(program, tmp_path, tmp_path)
+    generated = [Path(name).read_text() for name in chosen.names if "settings" in name]
+    is_lost = bool(value.why_not) and not is_set
+    assert bool(generated) is not (is_set or is_lost)
+    assert all(f"{IN_TABLE} = lower\n" in text for text in generated)
+    assert [IN_TABLE in text for text in chosen.lacking] == [True] * is_lost
+    if is_lost:
+        (text,) = chosen.lacking
+        assert "define it at the top level of its file" in text
+
+
+def test_lowering_that_main_of_script_installs_is_copied_with_its_function(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "serve.py"
+    file.write_text(f"{SCRIPT}if __name__ == '__main__':\n    put(COSH)\n")
+    origin = Origin("__main__", str(file), "", True, f"{LOWERING}.lowerings")
+    value = ImportedValue("__main__", "lower", holder=LOWERING)
+    program = CapturedProgram(origins=(origin,), others={IN_TABLE: value})
+    chosen = choose_preloads(program, tmp_path, tmp_path)
+    (name,) = chosen.names
+    text = Path(name).read_text()
+    assert chosen.lacking == ()
+    assert "def lower(x):" in text
+    assert "def put" not in text
+    assert text.endswith(f"import {LOWERING}\n\n{IN_TABLE} = lower\n")
