@@ -9,16 +9,17 @@ from typing import TYPE_CHECKING
 
 from shrinkfx.versions import __version__
 
-__all__ = ["Reduction", "ShrinkfxError", "__version__", "minify"]
+__all__ = ["Reduction", "ShrinkfxError", "__version__", "catch", "minify"]
 
 if TYPE_CHECKING:
-    from shrinkfx.api import Reduction, minify
+    from shrinkfx.api import Reduction, catch, minify
     from shrinkfx.errors import ShrinkfxError
 else:
 
     def __getattr__(name: str) -> object:
         """Import a name on first use, because --help and the worker do not need it."""
-        module = {"Reduction": "api", "minify": "api", "ShrinkfxError": "errors"}
+        module = {"ShrinkfxError": "errors"}
+        module |= dict.fromkeys(("Reduction", "catch", "minify"), "api")
         if name in module:
             return getattr(import_module(f"{__name__}.{module[name]}"), name)
         if name in module.values():

@@ -353,14 +353,14 @@ def test_strategies_refuse_a_second_name() -> None:
 
 
 BUDGETS = {
-    "api": 455,
+    "api": 500,
     "check": 3_345,
     "cli": 1_470,
     "events": 360,
     "explain": 2_330,
     "failure": 1_485,
     "findings": 690,
-    "intake": 1_895,
+    "intake": 1_910,
     "journal": 370,
     "options": 560,
     "preloads": 920,
@@ -374,7 +374,7 @@ BUDGETS = {
     "system": 550,
     "testing": 370,
     "top": 170,
-    "worker": 16_630,
+    "worker": 16_665,
 }
 """The most code lines of each package. Raising one needs a dated reason in
 ``docs/decisions.md``; lower it when a package has become smaller."""

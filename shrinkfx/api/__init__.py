@@ -14,7 +14,7 @@ import resource
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import IO, Any, TypeVar
@@ -29,7 +29,12 @@ from shrinkfx.check.preflight import (
     require_program,
     require_script,
 )
-from shrinkfx.errors import NotCuttable, NotReproducible, UsageError
+from shrinkfx.errors import (
+    NotCuttable,
+    NothingToReduce,
+    NotReproducible,
+    UsageError,
+)
 from shrinkfx.events import (
     ActivityStarted,
     Listener,
@@ -42,7 +47,7 @@ from shrinkfx.failure.signature import Kind
 from shrinkfx.intake.capture import script_capture
 from shrinkfx.intake.capture.script_capture import find_capture_folder, find_unreduced
 from shrinkfx.intake.dump import is_dump
-from shrinkfx.intake.in_memory import ObjectInput, save_object
+from shrinkfx.intake.in_memory import ObjectInput, save_object, watch_session
 from shrinkfx.intake.resolve_input import resolve_program
 from shrinkfx.options.options import (
     REQUIRED_VARIABLES,
@@ -73,6 +78,7 @@ from shrinkfx.search.strategy import available as available_strategies
 from shrinkfx.search.strategy import choose
 
 __all__ = [
+    "Caught",
     "Confirmed",
     "Explained",
     "Options",
@@ -85,6 +91,7 @@ __all__ = [
     "Swept",
     "available_strategies",
     "capture",
+    "catch",
     "explain",
     "is_capture",
     "is_dump",
@@ -162,6 +169,77 @@ def capture(
                 options, words, program, folder, reporter, stdout
             )
         yield captured
+
+
+@contextmanager
+def catch(out: str | Path | None = None) -> Iterator[Caught]:
+    """Save the programs that the block passes to Inductor, for ``Caught.minify``.
+
+    The block runs in this process, for example in a cell of a notebook. Its exceptions
+    propagate. Functions that torch.compile has compiled before are compiled again.
+
+    Args:
+        out: folder for the programs; None means ``shrinkfx-out/session-<number>``.
+
+    Raises:
+        UsageError: the folder contains a run, or cannot be written.
+    """
+    require_environment()
+    options = Options(Path("session"), out=Path(out) if out else None)
+    with (
+        create_run_folder(options) as folder,
+        script_capture.capture_session(options, folder) as place,
+        watch_session(place),
+    ):
+        caught = Caught(place)
+        try:
+            yield caught
+        except Exception as error:
+            if caught.programs:
+                error.add_note(f"to reduce it: caught.minify(), or shrinkfx {place}")
+            raise
+
+
+@dataclass(frozen=True)
+class Caught:
+    """The programs of a block.
+
+    Attributes:
+        path: their folder. The command ``shrinkfx PATH`` reduces the one that failed,
+            even if a crash has ended this process; with ``--program N``, another one.
+    """
+
+    path: Path
+
+    @property
+    def programs(self) -> tuple[Path, ...]:
+        """The programs, in the order in which they were compiled."""
+        return script_capture.list_programs(self.path)
+
+    def minify(self, **options: Any) -> Reduction:  # noqa: ANN401 - as minify() has them
+        """Reduce the program of the step that failed.
+
+        If no step failed, the programs that were called are tried in turn.
+
+        Args:
+            options: keywords of ``shrinkfx.minify``; ``out`` is the folder that
+                contains ``path`` by default, or a new one if it has a run.
+
+        Raises:
+            NothingToReduce: no program was compiled, or none can be saved.
+            ShrinkfxError: see ``shrinkfx.minify``.
+        """
+        if not self.programs:
+            raise NothingToReduce("the block compiled nothing with Inductor")
+        has_run = (self.path.parent / folders.JOURNAL).exists()
+        return minify(
+            self.path,
+            **{
+                "out": None if has_run else self.path.parent,
+                "command": "with shrinkfx.catch() as caught: ...",
+                **options,
+            },
+        )
 
 
 def recaptured(
@@ -468,8 +546,9 @@ def minify(
     Args:
         path: the failing program: the path of a ``.pt2`` from ``torch.export.save``;
             the path of a dump, from PyTorch's AOTI minifier or of a torch.compile graph
-            saved as Python; an ``ExportedProgram``; or an ``nn.Module`` or a function,
-            which shrinkfx exports with ``args``, ``kwargs`` and ``dynamic_shapes``.
+            saved as Python; the folder of a capture, ``DIR/capture``; an
+            ``ExportedProgram``; or an ``nn.Module`` or a function, which shrinkfx
+            exports with ``args``, ``kwargs`` and ``dynamic_shapes``.
         args: positional arguments for the export of a module; for an
             ``ExportedProgram``, the failing inputs.
         kwargs: keyword arguments, likewise.
@@ -584,7 +663,7 @@ def minify(
     )
     try:
         with closing(Quiet() if quiet else make_display(sys.stderr)) as display:
-            work = reduce if source.is_path else partial(_reduce_object, source)
+            work = _reduce_path if source.is_path else partial(_reduce_object, source)
             reduction = work(options, listener or display)
     except KeyboardInterrupt as error:
         # The traceback is internal; without it, the note on how to resume is visible.
@@ -592,6 +671,13 @@ def minify(
     if listener is None and not quiet:
         print(reduction, file=sys.stderr)
     return reduction
+
+
+def _reduce_path(options: Options, listener: Listener) -> Reduction:
+    """Reduce the program in a file, or the one that failed in a captured script."""
+    if is_capture(options.model):
+        options = recaptured(options, listener)
+    return reduce(options, listener)
 
 
 def _reduce_object(

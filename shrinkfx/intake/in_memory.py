@@ -104,6 +104,13 @@ def save_object(
         remove_if_empty(out)
 
 
+def watch_session(folder: Path) -> contextlib.AbstractContextManager[None]:
+    """Record what this process passes to Inductor during the block, in a folder."""
+    from shrinkfx.worker.intake.objects import watch_session as watch
+
+    return watch(folder)
+
+
 def _write_input(
     source: ObjectInput,
     program: Any,  # noqa: ANN401 - a program

@@ -27,7 +27,7 @@ from shrinkfx.protocol.captured import (
 
 @dataclass(frozen=True)
 class ScriptEnd:
-    """How a script ended.
+    """How a script, or a block of a session, ended.
 
     Attributes:
         command: the command that was run.
@@ -35,6 +35,7 @@ class ScriptEnd:
         died: the first process that was found dead in a step, or 0.
         hung: the process that was killed because a step did not end, or 0.
         hung_s: seconds until it was killed.
+        is_session: it is a block of the user's own process, which only exceptions end.
     """
 
     command: tuple[str, ...]
@@ -42,6 +43,7 @@ class ScriptEnd:
     died: int = 0
     hung: int = 0
     hung_s: float = 0.0
+    is_session: bool = False
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:

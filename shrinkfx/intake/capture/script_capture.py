@@ -135,6 +135,21 @@ def capture(
         _clear(place)
 
 
+@contextlib.contextmanager
+def capture_session(options: Options, folder: Path) -> Iterator[Path]:
+    """Yield the folder for the programs of a block in this process.
+
+    It is complete from the start, because a crash may end this process in the block.
+    """
+    place = _empty(folder / CAPTURE)
+    write_json(place / _WANTED, options.to_json())
+    _write_end(place, ScriptEnd((options.model.name,), 1, is_session=True))
+    try:
+        yield place.resolve()
+    finally:
+        _clear(place)
+
+
 def _empty(place: Path) -> Path:
     """Create the capture folder; remove what an earlier, killed session left there.
 
@@ -175,6 +190,11 @@ def resolve_earlier_capture(
     except (ValueError, KeyError, TypeError) as error:
         reason = f"{place}: damaged, or from another version: {error!r}"
         raise UsageError(f"{reason}; run the capture again") from error
+
+
+def list_programs(place: Path) -> tuple[Path, ...]:
+    """Return the files of the programs in a capture folder, by number."""
+    return tuple(each.file for each in Capture.read(place).programs if each.file)
 
 
 def find_capture_folder(folder: Path) -> Path | None:
@@ -487,8 +507,8 @@ def describe_step_end(step: Step, end: ScriptEnd) -> str:
         caught = "" if end.code else "; the script continued"
         return f"{step.name}{where} raised {error:.300}{caught}"
     return (
-        "no step in PyTorch raised an error, but the script ended with exit code "
-        f"{end.code}, perhaps because of a wrong value: trying {step.name}{where}"
+        f"no step in PyTorch raised an error, but {_how_ended(end)}, perhaps because "
+        f"of a wrong value: trying {step.name}{where}"
     )
 
 
@@ -497,6 +517,8 @@ def _hangs(step: Step, end: ScriptEnd) -> bool:
 
 
 def _how_ended(end: ScriptEnd) -> str:
+    if end.is_session:
+        return "the block failed"
     if end.code < 0:
         return f"the script was killed by {_signal(-end.code)}"
     return f"the script ended with exit code {end.code}"

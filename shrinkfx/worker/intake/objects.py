@@ -9,8 +9,9 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from types import FunctionType
 from typing import Any
@@ -24,7 +25,10 @@ from shrinkfx.protocol.captured import MAIN, CapturedProgram, Origin
 from shrinkfx.worker.printing.module import save_as_source
 from shrinkfx.worker.private_api import operator_api
 
+from .watching.entry_points import watch_loaded
 from .watching.origins import (
+    Entry,
+    Origins,
     find_custom_operators,
     find_entries,
     find_libraries,
@@ -211,6 +215,33 @@ def find_registrations(program: ExportedProgram) -> list[Origin]:
     if native and not libraries:
         origins.append(Origin("", "", "", is_local=False, why=", ".join(native)))
     return origins + libraries
+
+
+class _SessionOrigins(Origins):
+    """Finds registrations in PyTorch's records, because nothing has watched them."""
+
+    def list_origins(
+        self, exported: Any, settings: Iterable[object], entries: Iterable[Entry]
+    ) -> list[Origin]:
+        others = super().list_origins(exported, settings, entries)
+        return [*find_registrations(exported), *others]
+
+
+@contextmanager
+def watch_session(folder: Path) -> Iterator[None]:
+    """Record what this process passes to Inductor during the block, in a folder.
+
+    Dynamo forgets what it has compiled, because a function that was compiled before the
+    block, and its failure, would otherwise not be seen.
+    """
+    torch.compiler.reset()
+    config = import_module("torch._functorch.config")
+    with (
+        # A graph in this cache does not reach Inductor.
+        config.patch(enable_autograd_cache=False),
+        watch_loaded(str(folder), _SessionOrigins()),
+    ):
+        yield
 
 
 def _find_module(operator: str) -> tuple[str, str]:

@@ -13,9 +13,10 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
 from types import ModuleType
 from typing import Any
 
@@ -48,6 +49,11 @@ class EntryPoint:
     def is_of_graph(self) -> bool:
         """Whether torch.compile calls it, with a graph."""
         return self.module in (COMPILE_GRAPHS, CALL_GRAPHS)
+
+    def locate(self, module: ModuleType) -> tuple[Any, str]:
+        """Return the module or the class that has it, and its name there."""
+        holder, _, name = self.name.rpartition(".")
+        return (getattr(module, holder, None) if holder else module), name
 
 
 ENTRY_POINTS = (
@@ -86,6 +92,26 @@ def watch(folder: str) -> None:
     AfterImport(changes).install()
 
 
+@contextlib.contextmanager
+def watch_loaded(folder: str, origins: Origins) -> Iterator[None]:
+    """Wrap the entry points during the block, in a process that has imported torch.
+
+    Other modules may have imported them by name, as a notebook does.
+    """
+    watcher = _Watcher(EventLog(folder), origins)
+    with contextlib.ExitStack() as stack:
+        for point in ENTRY_POINTS:
+            target, name = point.locate(import_module(point.module))
+            original = getattr(target, name)
+            wrapper = watcher.wrapped(point, original)
+            for place in (target, *sys.modules.values()):
+                names = getattr(place, "__dict__", {}).items()
+                for key in [key for key, value in names if value is original]:
+                    stack.callback(setattr, place, key, original)
+                    setattr(place, key, wrapper)
+        yield
+
+
 class _Watcher:
     """Records the calls of the entry points in a process."""
 
@@ -101,12 +127,11 @@ class _Watcher:
                 _record_process(self._log)
         for point in ENTRY_POINTS:
             if point.module == module.__name__:
-                holder, _, name = point.name.rpartition(".")
-                target = getattr(module, holder, None) if holder else module
+                target, name = point.locate(module)
                 if original := getattr(target, name, None):
-                    setattr(target, name, self._wrapped(point, original))
+                    setattr(target, name, self.wrapped(point, original))
 
-    def _wrapped(
+    def wrapped(
         self, point: EntryPoint, original: Callable[..., Any]
     ) -> Callable[..., Any]:
         @functools.wraps(original)
