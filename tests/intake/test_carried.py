@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
 from types import SimpleNamespace as Has
 
 import pytest
+import torch
 
 from shrinkfx.intake.found import (
     is_setting,
@@ -14,6 +16,7 @@ from shrinkfx.intake.found import (
     is_variable,
     names_programs,
 )
+from shrinkfx.worker.intake.watching.origins import find_origins_in_inductor
 from shrinkfx.worker.intake.watching.programs import is_operator
 
 
@@ -103,3 +106,13 @@ def test_size_arithmetic_is_not_counted_as_operator(
 ) -> None:
     node = Has(op=op, target=target, meta={"val": value})
     assert is_operator(node) is is_one
+
+
+def test_module_that_wraps_a_function_of_pytorch_is_carried() -> None:
+    """``functools.wraps`` gives the wrapper the ``__module__`` of PyTorch."""
+
+    @functools.wraps(torch.nn.functional.relu)
+    def lowering() -> None: ...
+
+    origins = find_origins_in_inductor([lowering])
+    assert __name__ in [origin.module for origin in origins]

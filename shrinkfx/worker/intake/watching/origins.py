@@ -14,7 +14,7 @@ import sysconfig
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, partial, wraps
-from types import FrameType, ModuleType
+from types import FrameType, FunctionType, ModuleType
 from typing import Any
 
 from ....program.pytorch_names import PYTORCH_NAMESPACES
@@ -333,9 +333,13 @@ def _of_values(values: Iterable[object]) -> Iterator[Origin]:
     for value in values:
         while isinstance(value, (staticmethod, classmethod, partial)):
             value = value.func if isinstance(value, partial) else value.__func__
-        module = getattr(value, "__module__", None)
-        if isinstance(module, str) and module and module.partition(".")[0] not in _SKIP:
-            yield from _of_module(module, "its code is in a setting of Inductor")
+        modules = [getattr(value, "__module__", None)]
+        if isinstance(value, FunctionType):
+            # functools.wraps copies __module__ from the wrapped function
+            modules.append(value.__globals__.get("__name__"))
+        for module in dict.fromkeys(modules):
+            if isinstance(module, str) and module:
+                yield from _of_module(module, "its code is in a setting of Inductor")
 
 
 @cache
