@@ -172,6 +172,23 @@ def with_shrinkfx(case: Case, folder: Path, limit: float) -> Result:
     if case.inputs:
         command += ["--inputs", str(case.inputs)]
     ran = run(command, folder, limit, _to_find_shrinkfx())
+    return _result(ran, out)
+
+
+def capture(
+    script: Path, folder: Path, limit: float, variables: Mapping[str, str]
+) -> Result:
+    """Run shrinkfx on a failing script; what it leaves is in ``out``."""
+    out = folder / "out"
+    command = [sys.executable, "-W", "ignore", "-m", "shrinkfx", "--capture"]
+    command += ["--out", str(out), sys.executable, "-W", "ignore", str(script)]
+    return _result(
+        run(command, folder, limit, {**variables, **_to_find_shrinkfx()}), out
+    )
+
+
+def _result(ran: Ran, out: Path) -> Result:
+    """Read what a run of shrinkfx wrote into its folder."""
     if not (out / "summary.json").exists():
         last = (ran.said.strip() or "nothing").splitlines()[-1]
         return Result(ended(ran, last), total=ran.cpu, wall=ran.wall)

@@ -105,7 +105,7 @@ def ask(case: Case, folder: Path, limit: float) -> Asked:
         if folder.exists():
             folder.rename(folder.with_name(f"refused_{number}"))
         ran = _minify(case, folder, limit, flags)
-        outcome = _outcome(ran)
+        outcome = outcome_of(ran)
         if outcome is not Outcome.REFUSED:
             break
     queries, answer = folder / "queries", folder / "answer.json"
@@ -159,7 +159,7 @@ def _minify(case: Case, folder: Path, limit: float, flags: tuple[str, ...]) -> R
     return ran
 
 
-def _outcome(ran: Ran) -> Outcome:
+def outcome_of(ran: Ran) -> Outcome:
     """Say how the peer came to its end, if it leaves nothing."""
     if ran.cut:
         return Outcome.CUT_OFF
