@@ -12,9 +12,9 @@ does not fail; the last try counts. PyTorch's minifier is helped: the processes 
 starts have the planted fault. A tool has reduced a script if what it leaves fails in
 the same way in a new process, and, of PyTorch's minifier, not without the plant.
 
-    python benchmarks/peers_compile.py --out DIR [--only NAME ...]
+    python benchmarks/peers_compile.py --out DIR [--only NAME ...] [--tool shrinkfx]
 
-A run with the same ``--out`` continues where the last one stopped. CPU-seconds are
+A run with the same ``--out`` leaves out what it has measured. CPU-seconds are
 those of the process tree. Prints rows, and writes ``peers-compile.json`` and
 ``peers-compile.md``.
 """
@@ -30,7 +30,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from compile_scripts import SCRIPTS, Script
@@ -72,6 +71,8 @@ class Row:
     def misses(self) -> str:
         """What the result of shrinkfx lacks, or ''."""
         left = self.shrinkfx.operators
+        if self.shrinkfx == NOT_RUN:
+            return "not run"
         if not self.shrinkfx.refails:
             return "no verified repro"
         small = left is not None and left <= self.minimum + 1
@@ -84,18 +85,21 @@ class Row:
         return self.shrinkfx.total / self.pytorch.total if both else None
 
 
-def measure(script: Script, folder: Path, limit: float) -> Row:
-    """Measure both tools, or the one that an earlier run has not come to."""
+NOT_RUN = Result("not run")
 
-    def ours() -> Result:
-        return stamped(with_shrinkfx(script, _emptied(folder / "shrinkfx"), limit))
 
-    def theirs() -> Result:
-        return stamped(with_pytorch(script, _emptied(folder / "pytorch"), limit))
+def measure(script: Script, folder: Path, tools: Sequence[str], limit: float) -> Row:
+    """Measure those of the tools that an earlier run has not come to."""
 
-    found = kept(folder / "shrinkfx.json", ours)
-    peer = kept(folder / "pytorch.json", theirs)
-    return Row(script.name, script.kind, script.minimum, found, peer)
+    def side(tool: str) -> Result:
+        def measured() -> Result:
+            return stamped(TOOLS[tool](script, _emptied(folder / tool), limit))
+
+        file = folder / f"{tool}.json"
+        return kept(file, measured) if tool in tools or file.exists() else NOT_RUN
+
+    sides = side("shrinkfx"), side("pytorch")
+    return Row(script.name, script.kind, script.minimum, *sides)
 
 
 def _emptied(folder: Path) -> Path:
@@ -212,7 +216,7 @@ def count_operators(source: str) -> int:
     return len([name for name in operators if ".sym_" not in name])
 
 
-TOOLS = "shrinkfx", "pytorch"
+TOOLS = {"shrinkfx": with_shrinkfx, "pytorch": with_pytorch}
 
 HEAD = """\
 | script | kind | minimum | shrinkfx: operators | checks | CPU-s | s | \
@@ -228,6 +232,8 @@ def table(rows: Sequence[Row]) -> str:
 
 def _line(row: Row) -> str:
     def figures(result: Result) -> list[str]:
+        if result == NOT_RUN:
+            return [""] * 4
         left = "" if result.operators is None else str(result.operators)
         return [left, str(result.checks), f"{result.total:.0f}", f"{result.wall:.0f}"]
 
@@ -235,7 +241,10 @@ def _line(row: Row) -> str:
     cut = ", cut off" if peer.ended.startswith("cut") and peer.checks else ""
     said = f" ({peer.ended})" if peer.outcome in NEEDS_WORDS and peer.ended else ""
     cells = [row.script, row.kind, str(row.minimum), *figures(row.shrinkfx)]
-    cells += [f"{peer.outcome}{cut}{said}".replace("|", "\\|"), *figures(peer)]
+    cells += [
+        f"{peer.outcome or peer.ended}{cut}{said}".replace("|", "\\|"),
+        *figures(peer),
+    ]
     ratio = "" if row.ratio is None else f"{row.ratio:.2f}"
     return f"| {' | '.join([*cells, ratio, row.misses or 'met'])} |"
 
@@ -243,25 +252,40 @@ def _line(row: Row) -> str:
 NEEDS_WORDS = (Outcome.RAISED, Outcome.REFUSED, Outcome.DIED)
 
 
+def write(rows: Sequence[Row], folder: Path) -> None:
+    """Write the rows for programs, and for people."""
+    about = {"torch": torch.__version__, "rows": [asdict(row) for row in rows]}
+    (folder / "peers-compile.json").write_text(json.dumps(about, indent=1))
+    (folder / "peers-compile.md").write_text(table(rows))
+
+
 def summary(rows: Sequence[Row]) -> list[str]:
     """Say how many scripts each tool reduces, at which cost, and what misses."""
-    names = [row.script for row in rows]
-    peers = sum(row.pytorch.outcome == Outcome.REDUCED for row in rows)
-    verified = sum(row.shrinkfx.refails for row in rows)
-    ratios = [row.ratio for row in rows if row.ratio]
-    lines = [f"- {len(rows)} scripts: shrinkfx reduces {verified}, the other {peers}."]
-    if ratios:
+    ours = [row for row in rows if row.shrinkfx != NOT_RUN]
+    theirs = [row for row in rows if row.pytorch != NOT_RUN]
+    verified = sum(row.shrinkfx.refails for row in ours)
+    reduced = sum(row.pytorch.outcome == Outcome.REDUCED for row in theirs)
+    lines = [
+        f"- shrinkfx reduces {verified} of {len(ours)} scripts, PyTorch's minifier "
+        f"{reduced} of {len(theirs)}."
+    ]
+    if ratios := [row.ratio for row in rows if row.ratio]:
         mean, most = statistics.geometric_mean(ratios), max(ratios)
-        verdict = "met" if mean <= 0.2 else "missed"
+        verdict = "met" if mean <= TARGET else "missed"
         lines.append(
             f"- CPU-seconds on the {len(ratios)} that both reduce: geometric mean "
-            f"{mean:.2f}, at most {most:.2f} (target 0.2: {verdict})."
+            f"{mean:.2f}, at most {most:.2f} (target {TARGET}: {verdict})."
         )
-    missed = [f"`{row.script}` ({row.misses})" for row in rows if row.misses]
-    left_out = [f"`{s.name}`" for s in SCRIPTS if s.name not in names]
-    lines.append(f"- Target missed: {', '.join(missed) or 'none'}.")
-    lines.append(f"- Not run: {', '.join(left_out) or 'none'}.")
+    missed = [f"`{row.script}` ({row.misses})" for row in ours if row.misses]
+    lines.append(f"- Target of shrinkfx missed: {', '.join(missed) or 'none'}.")
+    for tool, run_ in (("shrinkfx", ours), ("PyTorch's minifier", theirs)):
+        absent = [f"`{row.script}`" for row in rows if row not in run_]
+        lines.append(f"- Not run with {tool}: {', '.join(absent) or 'none'}.")
     return lines
+
+
+TARGET = 0.2
+"""The part of its peer's CPU-seconds that shrinkfx may take, geometric mean."""
 
 
 def main() -> None:
@@ -270,26 +294,24 @@ def main() -> None:
     )
     parser.add_argument("--out", type=Path, required=True, metavar="DIR")
     parser.add_argument("--only", action="append", default=[], metavar="NAME")
+    parser.add_argument("--tool", choices=TOOLS, help="run this one only")
     parser.add_argument(
         "--limit", type=float, default=900, help="CPU-seconds per tool and script"
     )
     options = parser.parse_args()
     folder = options.out.resolve()
     folder.mkdir(parents=True, exist_ok=True)
-    file, rows = folder / "peers-compile.json", list[Row]()
-    if file.exists():
-        for entry in json.loads(file.read_text())["rows"]:
-            sides: Any = {t: Result(**entry.pop(t)) for t in TOOLS}
-            rows.append(Row(**entry, **sides))
-    known = {row.script for row in rows}
+    tools = [options.tool] if options.tool else list(TOOLS)
+
+    def row(script: Script, tools: Sequence[str]) -> Row:
+        return measure(script, folder / script.name, tools, options.limit)
+
     for script in SCRIPTS:
-        if script.name in known or script.name not in (options.only or [script.name]):
-            continue
-        rows.append(measure(script, folder / script.name, options.limit))
-        print(_line(rows[-1]), flush=True)
-        about = {"torch": torch.__version__, "rows": [asdict(row) for row in rows]}
-        file.write_text(json.dumps(about, indent=1))
-        file.with_suffix(".md").write_text(table(rows))
+        if script.name in (options.only or [script.name]):
+            print(_line(row(script, tools)), flush=True)
+            write([row(each, []) for each in SCRIPTS], folder)
+    rows = [row(script, []) for script in SCRIPTS]
+    write(rows, folder)
     print("\n".join(summary(rows)))
 
 
