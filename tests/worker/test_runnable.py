@@ -94,6 +94,16 @@ def test_saved_input_values_are_used(tmp_path: Path) -> None:
     assert torch.equal(result, x[y])
 
 
+def test_view_that_the_strides_of_the_values_refuse_is_a_reshape(
+    tmp_path: Path,
+) -> None:
+    x = torch.arange(6.0).view(2, 3).t()
+    load = written(tmp_path / "saved", x)
+    text = runnable(load, "x", "return (torch.ops.aten.view.default(x, [6]),)")
+    _, program = exported(tmp_path, text, str(tmp_path / "saved"))
+    assert torch.equal(program.module()(x)[0], x.reshape(6))
+
+
 def test_missing_input_values_are_made_up_reproducibly(tmp_path: Path) -> None:
     load = written(tmp_path / "saved", torch.ones(3), torch.tensor([2, 0]))
     text = runnable(load, "x, y", "return (x[y] + 1,)")

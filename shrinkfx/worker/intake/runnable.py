@@ -51,7 +51,7 @@ def export_runnable(task: ExportRunnable, note: Note, folder: Path) -> Exported:
         read_cuda_storages_on("cpu")
         text = _TO_CUDA.sub(".to('cpu')", _CUDA.sub("device(type='cpu')", text))
     torch.manual_seed(0)  # for values that the file does not contain
-    text = _OF_INDUCTOR.sub(r"\1(", text)
+    text = _OF_INDUCTOR.sub(r"\1(", text).replace(_VIEW, _RESHAPE)
     names = _run(text, task.path, "repro", _RANDOM)
     if task.constants:
         constants = torch.load(task.constants, weights_only=True, map_location="cpu")
@@ -91,6 +91,8 @@ def _set_stack_traces(
             node.stack_trace = traces.get(variable) if traces else node.stack_trace
 
 
+# Inductor does so (view_to_reshape), because its strides may not allow a view.
+_VIEW, _RESHAPE = "torch.ops.aten.view.default(", "torch.ops.aten.reshape.default("
 _OF_INDUCTOR = re.compile(r"torch\.ops\.prims\.(inductor_\w+)\.default\(")
 
 
