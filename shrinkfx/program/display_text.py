@@ -105,11 +105,14 @@ def first_line(message: str) -> str:
 
 
 def line_of(text: str, found: re.Match[str]) -> str:
-    """Return the lines that contain a match, without C++'s ``what():`` prefix."""
+    """Return the lines that contain a match, without the prefixes of C++.
+
+    These are ``what():``, and the function, file and line of a check in compiled code.
+    """
     start = text.rfind("\n", 0, found.start()) + 1
     end = text.find("\n", found.end())
     line = text[start : len(text) if end < 0 else end]
-    return re.sub(r"^\s*what\(\):\s*", "", line).strip()
+    return re.sub(r"^\s*(what\(\):\s*)?(\w+, /\S+:\d+, )?", "", line).strip()
 
 
 def join_words(words: list[str] | tuple[str, ...]) -> str:

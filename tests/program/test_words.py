@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import unicodedata
 from dataclasses import asdict
@@ -16,6 +17,7 @@ from shrinkfx.program.display_text import (
     cut_distinctly,
     cut_middle,
     cut_text,
+    line_of,
     printable,
     short_kernels,
 )
@@ -106,3 +108,10 @@ def test_kernel_names_are_shortened_in_sentences_but_not_in_code() -> None:
 def test_shortened_kernel_names_with_equal_prefix_stay_distinct() -> None:
     names = [LONG, LONG.replace("_12", "_2"), LONG.replace("_12", "_abc")]
     assert len({short_kernels(name) for name in names}) == 3
+
+
+def test_line_of_a_check_has_no_path_of_generated_code() -> None:
+    text = "what():  kernel, /tmp/run/yh/cyh6.main.cpp:33, index out of bounds: 0 <= x"
+    found = re.search("out of bounds", text)
+    assert found is not None
+    assert line_of(text, found) == "index out of bounds: 0 <= x"
