@@ -245,7 +245,7 @@ def _add_mismatch(found: Explanation, mismatch: OperatorMismatch) -> Explanation
     return replace(found, cause=cause, culprits=(mismatch.operator,))
 
 
-_RECORDED = "With AOTInductor, which fails in the same way: "
+_RECORDED = "AOTInductor, whose kernels were examined, fails in the same way: "
 """What a cause in a kernel begins with, if torch.compile compiled the program."""
 
 _UNEXPLAINED = "; why is not known"

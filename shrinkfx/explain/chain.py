@@ -329,7 +329,7 @@ def _describe_access(
         return f"{kernel} fails an assertion: {finding.message}."
     index = describe_index(finding.offset, finding.elements)
     action = f"{_VERBS[finding.fault]} {finding.argument} at {index}"
-    lanes = f"{finding.lanes} lane{'' if finding.lanes == 1 else 's'}"
+    lanes = f"the first of {finding.lanes} lanes" if finding.lanes > 1 else "a lane"
     where = f"in {lanes} of program {finding.program}, grid {finding.grid}"
     return f"{kernel} {action}, {where}. {what}."
 

@@ -251,11 +251,17 @@ _DOING = {
 }
 
 
+_UNPACKS = re.compile(r"torch/utils/_pytree\.py:tree_unflatten$")
+"""The frame of an error that the package raises after the compiled code."""
+
+
 def _of_run(reduced: ReducedProgram, ending: Ending, traces: Traces) -> StopPoint:
     """Find what was running, from the last launch that was printed."""
     place = find_reached_launch(
         [launch.kernel for launch in traces.launches], ending.log
     )
+    if ending.raised and any(map(_UNPACKS.match, ending.raised.frames)):
+        return StopPoint((), "unpacking the results", message=_ended(reduced, ending))
     launch = traces.launches[place] if place is not None else None
     inside = launch is not None and ended_inside_launch(ending.log)
     culprits = _computed_by(reduced.candidate, launch) if launch and inside else ()

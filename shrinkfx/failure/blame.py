@@ -312,7 +312,7 @@ def _find_subgraph_operators(names: Sequence[str], skeleton: Skeleton) -> set[st
 Accusation = tuple[str, float, str]
 """A node's name, a weight from 0 to 1, and the reason."""
 
-_FIRST = "is the first operator with a wrong result"
+_FIRST = "computes a wrong result from correct inputs"
 _WRITES = "writes into the first wrong value"
 _BETWEEN = "is between correct values and a wrong one"
 

@@ -50,7 +50,7 @@ class Layout(Message):
         first, *more = self.made_by
         by = f"{first} and {len(more)} more" if more else str(first)
         if self.role == "value":
-            return f"{text}, which {by} computes in the input program"
+            return f"{text}, which is the result of {by} in the input program"
         return f"{text}, computed by {by}"
 
 

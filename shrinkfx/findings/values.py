@@ -118,7 +118,7 @@ class WrongValue(Message):
         if self.fused:
             how = f"fused {place}, give a wrong result{call}: {how}"
             return f"{what}, {how}.{measured}"
-        return f"{what} {place} is wrong{call}: {how}.{measured}"
+        return f"{what} {place} computes a wrong result{call}: {how}.{measured}"
 
     def _rewritten(self) -> str:
         """State what the lowered graph, run in eager, computes differently."""
@@ -132,7 +132,7 @@ class WrongValue(Message):
             return ""
         where = f"{wrong.got} at {[*wrong.first]}"
         first = f"The first wrong value is {where}, where eager gives {wrong.expected}"
-        return f"{first}{'; the error is below the tolerance' if self.tiny else ''}."
+        return f"{first}{'; this error is within the tolerance' * self.tiny}."
 
     def _elsewhere(self) -> str:
         if not self.shown_by:

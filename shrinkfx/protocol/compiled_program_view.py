@@ -74,7 +74,7 @@ class SizeSymbol(Message):
         if self.dim is None or not self.least:
             return str(self)
         where = f"dim {self.dim} of {self.input} ({self.name})"
-        value = "" if self.value is None else f", which is {self.value} here"
+        value = "" if self.value is None else f", and the failing run has {self.value}"
         return f"the range {self._range()} for {where}{value}"
 
     @property

@@ -39,7 +39,7 @@ _INSTALLED = re.compile(_BEGINS + r"/[^\s\"':,;()]*?(?:site|dist)-packages/")
 _PYTHONS = re.compile(_BEGINS + r"/[^\s\"':,;()]*?/lib(?:64)?/python[\d.]+/")
 _FOLDERS = re.compile(r"(?:file:/+|(?:(?<![\w./])|(?<=-[IL]))~?/)(?:[^\s/\"':,;()]+/)+")
 _ORIGIN = re.compile(
-    r"(?:; it is dim \d+ of \S+|, which (?:(?!, which ).)+ computes)"
+    r"(?:; it is dim \d+ of \S+|, which is the result of (?:(?!, which ).)+)"
     r" in the input program"
 )
 """What a sentence says of the input program (``SizeSymbol``, ``Layout``)."""
@@ -274,7 +274,7 @@ def _naming(
         if old not in unexplained:
             return text
         unexplained.discard(old)
-        return f"{text} (named {old} in the input program)"
+        return f"{text} (`{old}` in the input program)"
 
     return lambda text: named.sub(new, text)
 

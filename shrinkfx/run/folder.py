@@ -710,9 +710,9 @@ def _render_other_failures(
         text = each["text"].partition("\n")[0]
         get = f"shrinkfx --candidate {each['candidate']} --out {folder}"
         yield (
-            f"other failures: {each['kind']} {Stage(each['stage']).place}: "
-            f"{_shorten_text(text)}, in a program of {each['operators']} "
-            f"{_noun(each['operators'])}; to write a repro of it: {get}"
+            f"other failures: a program of {each['operators']} "
+            f"{_noun(each['operators'])} fails with {each['kind']} "
+            f"{Stage(each['stage']).place}: {_shorten_text(text)}; for a repro: {get}"
         )
     if len(caught) > shown:
         yield f"other failures: {len(caught) - shown} more in summary.json"

@@ -858,8 +858,7 @@ def require_any_adjacent_memory(program: Subject) -> Subject:
         return with_tails
     if verdict.outcome is Outcome.UNRESOLVED:
         return program
-    seen = cut_text(verdict.observation.in_words, 200)
-    context.note(_CHANCE.format(named, seen))
+    context.note(_CHANCE.format(named, cut_text(verdict.observation.in_words, 200)))
     return replace(program, short_results=short)
 
 
@@ -880,7 +879,7 @@ _ANY_MEMORY = (
 )
 _CHANCE = (
     "{}: the result's storage is smaller than declared. The failure depends on the "
-    "adjacent memory; with known content of that memory: {}"
+    "adjacent memory. The result of a run with known values in that memory: {}"
 )
 
 
@@ -995,8 +994,9 @@ def attempt(
     suspects = _suspects(tried.subject, described, evidence, tried.seen[-1])
     ties = [tie for tie in group_ties(suspects)[:_SHOWN] if tie.is_explained]
     shown = (short_kernels(str(tie)) for tie in ties)
-    for line in dict.fromkeys(shown):  # calls in one line of the model read alike
-        program.context.note(line)
+    # Calls in one line of the model read alike.
+    for number, line in enumerate(dict.fromkeys(shown)):
+        program.context.note(f"{'less likely ' * (number > 0)}{line}")
     return replace(tried, subject=replace(tried.subject, suspects=suspects))
 
 

@@ -471,7 +471,7 @@ def _ablate(program: Subject, state: SearchResult) -> None:
         state.second = [(rest, verdict)]
         more = f" or any call of {', '.join(sorted(wrong))}" if wrong else ""
         context.note(
-            f"note: without the operators of the result{more}, the program still "
-            "fails, because of the same bug or a different one; to write a repro of "
-            f"it: shrinkfx --candidate {rest.digest[:DIGITS]} --out {context.out}"
+            "note: the input program also fails without the operators of the reduced "
+            f"program{more}, because of the same bug or a different one; to write a "
+            f"repro: shrinkfx --candidate {rest.digest[:DIGITS]} --out {context.out}"
         )

@@ -131,7 +131,7 @@ def _why_not(
     if not strategies:
         return "no strategy for this was selected"
     if not state.printable:
-        return "the printed program does not fail"
+        return "the program does not fail as Python source"
     if not context.budget.has(_LEAST * context.budget.pace_s):
         return _NO_TIME
     return ""
@@ -159,7 +159,7 @@ def _search_listings(
     # Its queries count even if the search fails.
     state.unused_searches = [*state.unused_searches, listed]
     if not _begins_where_it_fails(listed.reducer, starts):
-        state.short_of = "the printed program does not fail"
+        state.short_of = "the program does not fail as Python source"
         context.note(f"{state.short_of}: the repro keeps sizes and values")
         return state
     context.note(_SIMPLIFYING)

@@ -114,5 +114,5 @@ def test_module_that_wraps_a_function_of_pytorch_is_carried() -> None:
     @functools.wraps(torch.nn.functional.relu)
     def lowering() -> None: ...
 
-    origins = find_origins_in_inductor([lowering])
+    origins = find_origins_in_inductor([lowering], [])
     assert __name__ in [origin.module for origin in origins]

@@ -54,11 +54,13 @@ def test_value_that_was_cut_off_is_named_as_the_input_that_replaces_it() -> None
     known = Explanation(cause=(text,), chain=Chain(inputs=(VALUE,), cause=(text,)))
     told = use_repro_names(known, {"mul_8": "x"}, models_too=True)
     assert told.cause == (
-        "in_ptr0 is input x float32[8], which aten.mul.Tensor (model.py:3, mlp) "
-        "computes in the input program.",
+        "in_ptr0 is input x float32[8], which is the result of aten.mul.Tensor "
+        "(model.py:3, mlp) in the input program.",
     )
     assert strip_origins(told.cause[0], told) == "in_ptr0 is input x float32[8]."
-    reader = f"Kernel k, which computes {MUL}, loads in_ptr0, which {MUL} computes"
+    reader = (
+        f"Kernel k, which computes {MUL}, loads in_ptr0, which is the result of {MUL}"
+    )
     bare = strip_input_program(f"{reader} in the input program.")
     assert bare == f"Kernel k, which computes {MUL}, loads in_ptr0."
     nameless = use_repro_names(known, {}, anonymous=True)
@@ -95,9 +97,9 @@ OF_A_SIZE = replace(
 def test_model_name_is_given_once_after_the_repro_name() -> None:
     told = use_repro_names(OF_A_SIZE, RENAMED, models_too=True)
     assert told.cause == (
-        "input x (named token_ids in the input program) is read, of dim 0 of x "
+        "input x (`token_ids` in the input program) is read, of dim 0 of x "
         "(s7 = 5); it is dim 1 of token_ids in the input program.",
-        "weight weight (named encoder.0.table in the input program) and input ids are "
+        "weight weight (`encoder.0.table` in the input program) and input ids are "
         "not input token_ids_2.",
     )
     assert told.chain is not None

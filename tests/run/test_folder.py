@@ -757,7 +757,7 @@ def test_terminal_and_report_use_the_input_names_of_the_repro(
         journal.note("result", {**result, "renamed": {"token_ids": "x"}})
     found = Explanation(cause=("Size of input token_ids is lost.",))
     (out / "explain.json").write_text(found.to_line())
-    both = "Size of input x (named token_ids in the input program) is lost."
+    both = "Size of input x (`token_ids` in the input program) is lost."
     came = past(out).came
     assert came is not None
     assert came.cause == (found.cause if anonymous else (both,))

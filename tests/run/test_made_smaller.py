@@ -335,9 +335,11 @@ def test_result_is_kept_if_no_listing_fails(tmp_path: Path) -> None:
     found, events = reduced(tmp_path, Worker(lambda _: False))
     assert found.made_of is None
     assert found.reducer.best.listing is None
-    assert found.kinds["sizes"] == "not tested: the printed program does not fail"
+    assert (
+        found.kinds["sizes"] == "not tested: the program does not fail as Python source"
+    )
     assert found.kinds["operators"] == MINIMAL
-    assert "the printed program does not fail" in notes(events)
+    assert "the program does not fail as Python source" in notes(events)
     checks = [v for each in found.all for v in each.search.verdicts()]
     assert len(checks) == len(found.search.verdicts()) + 2
 

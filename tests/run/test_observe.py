@@ -660,7 +660,7 @@ def test_dependence_on_adjacent_memory_is_reported_and_memory_left_as_is(
     assert subject.short_results == SHORT
     assert (
         ": the result's storage is smaller than declared. The failure "
-        "depends on the adjacent memory; with known content of that memory:"
+        "depends on the adjacent memory. The result of a run with known values in "
     ) in said[-1]
 
 

@@ -198,7 +198,7 @@ def _find_other_cause(attempt: Attempt, build: Build) -> str:
             "reduce the refusal: --until check-inputs"
         )
     return (
-        f"with {under} (checks {checks}) the program fails differently: {shown}; that "
+        f"with {under} (checks {checks}) the program fails differently: {shown}. This "
         f"may be the cause. To reduce that failure instead: --until {shown.kind} "
         f"{again}"
     )
@@ -355,9 +355,7 @@ def find_whole_candidate_baseline(
     return None
 
 
-_STOCK = (
-    "the fast build is inconclusive: running the file's own program in the stock build"
-)
+_STOCK = "no result with the fast build: compiling the program as PyTorch does"
 
 
 # Errors for a program whose failing run had state that no other process has.

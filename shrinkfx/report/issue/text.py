@@ -502,6 +502,8 @@ def _marked(lines: Sequence[CodeLine], comment: str) -> Iterator[str]:
 def title_of(facts: IssueFacts, explanation: Explanation, traits: Traits) -> str:
     """Return the first title of the template that is short enough."""
     symptom, preposition, detail = _symptom(facts)
+    if preposition == "in" and not explanation.culprits:
+        preposition = "with"
     mismatch = find_operator_mismatch(explanation)
     names = list_named_operators(facts, explanation)
     operators = " + ".join(names) if len(names) <= _NAMED else f"{len(names)} operators"

@@ -414,7 +414,7 @@ def _describe_values(
     first = tuple(int(i) for i in (new if is_new else wrong).nonzero()[0])
     text = (
         f"output {position}: {int(wrong.sum())} of {wrong.numel()} elements differ, "
-        f"the first {'not finite ' if is_new else ''}at {list(first)}: "
+        f"the first {'non-finite one ' if is_new else ''}at {list(first)}: "
         f"{actual[first].item()}, eager gives {expected[first].item()}"
     )
     return Difference("nan" if is_new else "values", text)

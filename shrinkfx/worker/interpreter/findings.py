@@ -4,13 +4,13 @@ The line is the message of the exception that ends a child, so it is all that
 ``failure/classify.py`` sees. Its forms are fixed::
 
     interpreter: illegal memory access: out-of-bounds load of 4 bytes in KERNEL
-    (aten.index) through in_ptr0 (input 0): index 1056, past the end of its 1056
+    (aten.index) through `in_ptr0` (input 0): index 1056, past the end of its 1056
     elements [program (3, 0, 0), 32 lanes] at `tmp6 = tl.load(...)`
 
     interpreter: device-side assert in KERNEL (aten.index): index out of bounds:
     0 <= tmp4 < 10 [program (0, 0, 0), 5 lanes] at `tl.device_assert(...)`
 
-    interpreter: misaligned address in KERNEL (aten.add) through in_ptr0 (result of
+    interpreter: misaligned address in KERNEL (aten.add) through `in_ptr0` (result of
     mylib.op): declared divisible by 16, but is 4 bytes past a multiple
 
     interpreter: expected size 4==5, stride 1==1 at dim=0 / Error in op: mylib.op
@@ -88,7 +88,7 @@ class KernelFinding:
         if self.fault is Fault.LAYOUT:
             return self.message
         kernel = f"{self.kernel} ({', '.join(self.operators)})"
-        through = f"through {self.argument} ({self.role})"
+        through = f"through `{self.argument}` ({self.role})"
         lanes = f"{self.lanes} lane" + "s" * (self.lanes != 1)
         lanes += f", {self.configuration}" * bool(self.configuration)
         where = f"[program {self.program}, {lanes}] at `{self.source}`"
