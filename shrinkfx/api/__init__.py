@@ -30,6 +30,7 @@ from shrinkfx.check.preflight import (
     require_script,
 )
 from shrinkfx.errors import (
+    LoadError,
     NotCuttable,
     NothingToReduce,
     NotReproducible,
@@ -284,7 +285,7 @@ def reduce(options: Options, listener: Listener = ignore_event) -> Reduction:
 
     Args:
         options: ``model`` is the path of a ``.pt2`` or of a dump. If it is a captured
-            program that does not fail, ``others`` are tried in turn.
+            program that does not fail or load, ``others`` are tried in turn.
         listener: called with each event (``shrinkfx.events``).
 
     Raises:
@@ -299,8 +300,11 @@ def reduce(options: Options, listener: Listener = ignore_event) -> Reduction:
             return _load_and_run("reduce", run, options, listener)
         except NotCuttable:  # the program does fail
             raise
-        except NotReproducible:
-            other = script_capture.resolve_next_program(options, make_teller(listener))
+        except (LoadError, NotReproducible) as error:
+            fails_to_load = isinstance(error, LoadError)
+            why = str(error) if fails_to_load else "that program does not fail"
+            teller = make_teller(listener)
+            other = script_capture.resolve_next_program(options, teller, why)
             if other is None:
                 raise
             options = other

@@ -21,7 +21,7 @@ from support.fake_torch import install
 
 from shrinkfx import api
 from shrinkfx import api as reducing
-from shrinkfx.errors import NothingToReduce, UsageError
+from shrinkfx.errors import LoadError, NothingToReduce, UsageError
 from shrinkfx.intake.capture import running as pythons
 from shrinkfx.intake.capture import script_capture
 from shrinkfx.intake.capture.running import advise_own_python, environment
@@ -238,6 +238,27 @@ def test_failing_graph_of_torch_compile_is_captured_with_its_tensors(
     assert (came.inputs() if came.asked.inputs else None) == inputs
     assert came.asked.in_script is not None
     assert came.asked.in_script.failed is failed
+
+
+def test_next_program_is_tried_if_one_cannot_be_loaded(
+    captured: Callable[..., Captured], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    came = captured(
+        "for number, word in enumerate('ab'): run(word, number, name=word)\n1 / 0"
+    )
+    tried: list[str] = []
+
+    def load_and_run(_task: str, _work: object, options: Options, _: object) -> None:
+        tried.append(options.model.name)
+        if len(tried) == 1:
+            raise LoadError(tried[0], "could not be exported", "no advice")
+
+    monkeypatch.setattr(reducing, "_load_and_run", load_and_run)
+    assert came.asked is not None
+    said: list[str] = []
+    api.reduce(came.asked, lambda event: said.append(str(event)))
+    assert tried == ["program-1.pt2", "program-2.pt2"]
+    assert "program-1.pt2: could not be exported; trying the next: call 1" in said[0]
 
 
 def test_table_says_which_graph_is_backward(captured: Callable[..., Captured]) -> None:

@@ -260,11 +260,14 @@ def _options_for(
     return resolved.to_options(options)
 
 
-def resolve_next_program(options: Options, reporter: Reporter) -> Options | None:
+def resolve_next_program(
+    options: Options, reporter: Reporter, why: str = "that program does not fail"
+) -> Options | None:
     """Return the options for the next program to try after one that does not fail.
 
     Args:
         options: the options for the program that does not fail.
+        why: why that program is not reduced, in a sentence without a full stop.
 
     Returns:
         None if no captured program is left, or the program is not a captured one.
@@ -275,7 +278,8 @@ def resolve_next_program(options: Options, reporter: Reporter) -> Options | None
     captured = Capture.read(options.model.parent)
     step = _calls_of(captured, number)[-1]
     where = f" ({step.where})" if step.where else ""
-    reason = f"that program does not fail; trying the next: {step.name}{where}"
+    first = why.partition("\n")[0]
+    reason = f"{first}; trying the next: {step.name}{where}"
     choice = Choice(captured.by_number[number], step, reason)
     options = replace(options, inputs=None, lacking=())
     resolved = _options_for(choice, options, captured, reporter)

@@ -91,9 +91,14 @@ def _set_stack_traces(
             node.stack_trace = traces.get(variable) if traces else node.stack_trace
 
 
-# Inductor does so (view_to_reshape), because its strides may not allow a view.
-_VIEW, _RESHAPE = "torch.ops.aten.view.default(", "torch.ops.aten.reshape.default("
 _OF_INDUCTOR = re.compile(r"torch\.ops\.prims\.(inductor_\w+)\.default\(")
+
+_VIEW, _RESHAPE = "torch.ops.aten.view.default(", "torch.ops.aten.reshape.default("
+"""Inductor makes the same replacement (``view_to_reshape``).
+
+In a backward graph, a saved value has the strides that the compiled forward graph gave
+it, and not those with which the graph was traced. They may forbid a view.
+"""
 
 
 def _draw_random(
@@ -276,7 +281,8 @@ class _OnTensors(torch.nn.Module):
         results = result if isinstance(result, (tuple, list)) else (result,)
         outputs = {n: r for n, r in enumerate(results) if isinstance(r, torch.Tensor)}
         self.dropped.update(n for n in range(len(results)) if n not in outputs)
-        return tuple(outputs.values())
+        # The graph of an optimizer only writes to its inputs, which export cannot save.
+        return tuple(outputs.values()) or tensors
 
     def _arguments(self, tensors: Sequence[torch.Tensor]) -> Iterator[object]:
         sizes = {
