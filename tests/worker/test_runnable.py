@@ -165,16 +165,6 @@ def test_random_operators_of_inductor_become_those_of_pytorch(tmp_path: Path) ->
     assert not any("inductor" in name for name in operators)
 
 
-def test_view_may_be_of_saved_value_with_strides_that_forbid_it(tmp_path: Path) -> None:
-    """The forward graph may return a value with other strides than in the trace."""
-    x = torch.arange(6.0).view(2, 3).t()
-    load = written(tmp_path / "saved", x)
-    text = runnable(load, "x", "return (torch.ops.aten.view.default(x, [6]),)")
-    _, program = exported(tmp_path, text, str(tmp_path / "saved"))
-    (result,) = program.module()(x)
-    assert torch.equal(result, x.reshape(6))
-
-
 def test_graph_of_optimizer_returns_the_inputs_that_it_writes(tmp_path: Path) -> None:
     load = written(tmp_path / "saved", torch.zeros(2))
     text = runnable(load, "x", "x.copy_(x + 1); return ()")
