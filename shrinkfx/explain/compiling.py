@@ -261,7 +261,11 @@ def _of_run(reduced: ReducedProgram, ending: Ending, traces: Traces) -> StopPoin
         [launch.kernel for launch in traces.launches], ending.log
     )
     if ending.raised and any(map(_UNPACKS.match, ending.raised.frames)):
-        return StopPoint((), "unpacking the results", message=_ended(reduced, ending))
+        return StopPoint(
+            (),
+            "unpacking the results of the compiled program",
+            message=_ended(reduced, ending),
+        )
     launch = traces.launches[place] if place is not None else None
     inside = launch is not None and ended_inside_launch(ending.log)
     culprits = _computed_by(reduced.candidate, launch) if launch and inside else ()
