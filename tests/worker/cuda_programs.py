@@ -422,6 +422,9 @@ PLANTED: dict[str, Callable[[], Case]] = {
     "hinted": lambda: of(
         lambda x, i: before(x, i) * 2, torch.randn(10), torch.tensor([1, 10, 3])
     ),
+    "wrong_in_eager": lambda: of(
+        lambda x, i: before(x, i) * 2, torch.randn(10), torch.tensor([1, 0, 3])
+    ),
 }
 
 CASES = {**HEALTHY, **PLANTED}

@@ -62,11 +62,11 @@ def _answer(words: list[str]) -> dict[str, Any]:
 
 
 def _probe(name: str, probe: str, arch: str, *more: str) -> dict[str, Any]:
-    """Ask a probe about a program, with variables set, ``calls=N`` among them."""
+    """Ask a probe about a program, with variables or ``_SETTINGS`` set."""
     from cuda_programs import CASES
 
     variables = dict(word.split("=") for word in more)
-    calls = int(variables.pop("calls", 1))
+    calls, in_eager = (int(variables.pop(name, n)) for name, n in _SETTINGS.items())
     os.environ.update(variables)
     torch.manual_seed(0)
     case = CASES[name]()
@@ -84,18 +84,31 @@ def _probe(name: str, probe: str, arch: str, *more: str) -> dict[str, Any]:
             options=case.options,
         )
         assert str(exported) == before
-        return _run(code, Probe(probe), case.run or case.args, calls)
+        args = case.run or case.args
+        return _run(code, Probe(probe), args, calls, in_eager=bool(in_eager))
+
+
+_SETTINGS = {"calls": 1, "in_eager": 0}
 
 
 _REFUSED = "At least one", "put_handles["
 
 
 def _run(
-    code: GeneratedCode, probe: Probe, args: tuple[Any, ...], calls: int
+    code: GeneratedCode,
+    probe: Probe,
+    args: tuple[Any, ...],
+    calls: int,
+    *,
+    in_eager: bool,
 ) -> dict[str, Any]:
     answer: dict[str, Any] = {"wrapper": code.wrapper}
     try:
         if probe is Probe.HINTS:
+            if in_eager:
+                interpreter.switch_on()
+                with interpreter.check_user_kernels(probe):
+                    code.exported.module(check_guards=False)(*args)
             return {**answer, **asdict(code.benchmark())}
         compiled = interpreter.load_code(code, probe)
         for _ in range(calls - 1):

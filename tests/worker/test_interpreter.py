@@ -178,6 +178,11 @@ def test_findings_say_what_was_expected_and_where(ask: Ask) -> None:
     assert "compile-time benchmark" in ask("hinted", "hints")["message"]
 
 
+def test_kernel_that_fails_in_eager_is_not_reported_for_its_benchmark(ask: Ask) -> None:
+    found = ask("wrong_in_eager", "hints", more="in_eager=1")
+    assert found["message"].startswith("interpreter: illegal memory access")
+
+
 def test_wrong_dtype_of_an_operator_causes_an_out_of_bounds_access(ask: Ask) -> None:
     """The kernel reads float32, for which it was compiled, from a tensor of float16."""
     loaded = ask("lying_dtype")["findings"][0]

@@ -284,13 +284,13 @@ def check_user_kernels(probe: Probe) -> Iterator[None]:
     """Run eager in a block; for the hints probe, check what the user's kernels access.
 
     A kernel that also fails on the program's own inputs is another failure than that of
-    the benchmark. The results are not to be used, because kernels may be run in part.
+    the benchmark.
 
     Raises:
         Report: a kernel has a fault.
     """
     if probe is Probe.HINTS:
-        CHECKER.start(Probe.REAL)
+        CHECKER.start(Probe.REAL, in_eager=True)
     try:
         yield
     finally:

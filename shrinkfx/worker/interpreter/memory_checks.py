@@ -293,6 +293,7 @@ class Checker:
             same, because an eager run must not crash in a user's kernel.
         roles: the roles of the storages in the program.
         operators: the source operators of each kernel.
+        in_eager: a user's kernels are checked in eager, whose results are used.
         unseen: one line for each kernel that was skipped or ran in part.
         partial: the memory that is not fully written because of that.
         accesses: the number of vector accesses that were checked.
@@ -306,6 +307,7 @@ class Checker:
     launch: LaunchRecord | None = None
     roles: Roles = field(default_factory=Roles)
     operators: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    in_eager: bool = False
     unseen: list[str] = field(default_factory=list)
     partial: PartialMemory = field(default_factory=PartialMemory)
     accesses: int = 0
@@ -315,11 +317,21 @@ class Checker:
     tried: int = 0
     untried: list[str] = field(default_factory=list)
 
+    @property
+    def runs_all(self) -> bool:
+        """Whether launches run in full, because their results are used."""
+        return self.probe is None or self.in_eager
+
     def start(
-        self, probe: Probe, operators: Mapping[str, Sequence[str]] | None = None
+        self,
+        probe: Probe,
+        operators: Mapping[str, Sequence[str]] | None = None,
+        *,
+        in_eager: bool = False,
     ) -> None:
         """Start to report, and forget earlier findings."""
         self.probe, self.launch, self.operators = probe, None, operators or {}
+        self.in_eager = in_eager
         self.accesses, self.findings, self.unseen, self.launched = 0, [], [], []
         self.configuration, self.tried, self.untried = "", 0, []
         self.roles.clear()
