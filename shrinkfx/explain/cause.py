@@ -156,7 +156,15 @@ def _with_findings(
         found = _blame_mismatch(_blame_input_producer(found, wrong), reduced)
     if not (found.culprits or _list_failing(found)) and found.mismatches:
         found = _add_mismatch(found, found.mismatches[0])  # nothing else is known
+    is_recorded = any(part and part.cause for part in (found.chain, found.values))
+    if is_recorded and reduced.ready.backend == Backend.INDUCTOR:
+        first = next(filter(_KERNEL.search, found.cause), "")
+        parts = (f"{_RECORDED * (text == first)}{text}" for text in found.cause)
+        found = replace(found, cause=tuple(parts))
     return found
+
+
+_KERNEL = re.compile(r"(?<!fake )kernel \w", re.IGNORECASE)
 
 
 def _adopt_cause(
@@ -165,20 +173,16 @@ def _adopt_cause(
     """Take the cause from a finding, or else blame a write, or the only operator."""
     part = next((part for part in found.parts if part.cause), None)
     if part is not None:
-        first, *rest = part.cause
-        is_of_kernel = part is not found.compile_error
-        if is_of_kernel and reduced.ready.backend == Backend.INDUCTOR:
-            first = f"{_RECORDED}{first}"
-        return replace(found, cause=(first, *rest), culprits=tuple(part.culprits))
+        return replace(found, cause=tuple(part.cause), culprits=tuple(part.culprits))
     calls, candidate = reduced.client.options.calls, reduced.candidate
-    written = select_operators(candidate, candidate.writes) if calls > 1 else ()
-    if written:
+    written = select_operators(candidate, candidate.writes)
+    if written and calls > 1 and reduced.rate == 1.0:
         cause = (
             f"All calls have the same inputs, and call {calls} "
             "is the first that fails, so the failure depends on what a call writes "
             f"to a buffer: the result of {join_operators(written)}.",
         )
-        return replace(found, cause=cause, culprits=written)
+        return replace(found, cause=cause)
     if facts.fails and len(found.operators) == 1:
         cause = (f"{format_fails_alone(found.operators[0])[:-1]}{_UNEXPLAINED}.",)
         return replace(found, cause=cause, culprits=found.operators)
@@ -246,7 +250,7 @@ def _add_mismatch(found: Explanation, mismatch: OperatorMismatch) -> Explanation
 
 
 _RECORDED = "AOTInductor, whose kernels were examined, fails in the same way: "
-"""What a cause in a kernel begins with, if torch.compile compiled the program."""
+"""Prefix of the sentence about a kernel, if torch.compile compiled the program."""
 
 _UNEXPLAINED = "; why is not known"
 

@@ -39,7 +39,8 @@ _INSTALLED = re.compile(_BEGINS + r"/[^\s\"':,;()]*?(?:site|dist)-packages/")
 _PYTHONS = re.compile(_BEGINS + r"/[^\s\"':,;()]*?/lib(?:64)?/python[\d.]+/")
 _FOLDERS = re.compile(r"(?:file:/+|(?:(?<![\w./])|(?<=-[IL]))~?/)(?:[^\s/\"':,;()]+/)+")
 _ORIGIN = re.compile(
-    r"(?:; it is dim \d+ of \S+|, which is the result of (?:(?!, which ).)+)"
+    r"(?:; it is dim \d+ of \S+|, which is the result of (?:(?!, which ).)+"
+    r"|, which (?:(?!, which ).)+ computes)"  # as older versions wrote it
     r" in the input program"
 )
 """What a sentence says of the input program (``SizeSymbol``, ``Layout``)."""

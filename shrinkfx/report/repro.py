@@ -289,10 +289,10 @@ def _modules(printed: Source) -> list[str]:
 
 def _registrations(definitions: Sequence[Definitions]) -> list[str]:
     parts = [_as_part(d.text).strip("\n") for d in definitions]
-    return [f"{_COPIED}\n{part}" if "\n" in part else part for part in parts]
+    return [f"{_CUSTOM}\n{part}" if "\n" in part else part for part in parts]
 
 
-_COPIED = "# Custom code, copied from a preload module:"
+_CUSTOM = "# Custom code that the program needs:"
 
 
 def _as_part(text: str) -> str:

@@ -996,7 +996,7 @@ def attempt(
     shown = (short_kernels(str(tie)) for tie in ties)
     # Calls in one line of the model read alike.
     for number, line in enumerate(dict.fromkeys(shown)):
-        program.context.note(f"{'less likely ' * (number > 0)}{line}")
+        program.context.note(f"less likely {line}" if number else line)
     return replace(tried, subject=replace(tried.subject, suspects=suspects))
 
 

@@ -139,7 +139,7 @@ def test_write_is_blamed_only_if_a_later_call_fails(calls: int, cause: str) -> N
     client = CheckClient(server, Limits(10.0, 1 << 30)).with_options(calls=calls)
     target = Signature(Kind.MISMATCH, Stage.COMPARE)
     found = explain(ReducedProgram(client, candidate, target), KnownFacts())
-    assert [one.name for one in found.culprits] == ["add"]
+    assert [one.name for one in found.culprits] == ["add"] * (calls == 1)
     assert cause in found.cause[0]
 
 
