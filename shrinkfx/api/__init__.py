@@ -230,7 +230,7 @@ class Caught:
             NothingToReduce: no program was compiled, or none can be saved.
             ShrinkfxError: see ``shrinkfx.minify``.
         """
-        if not self.programs:
+        if not self.path.exists():
             raise NothingToReduce("the block compiled nothing with Inductor")
         has_run = (self.path.parent / folders.JOURNAL).exists()
         return minify(
@@ -301,10 +301,8 @@ def reduce(options: Options, listener: Listener = ignore_event) -> Reduction:
         except NotCuttable:  # the program does fail
             raise
         except (LoadError, NotReproducible) as error:
-            fails_to_load = isinstance(error, LoadError)
-            why = str(error) if fails_to_load else "that program does not fail"
             teller = make_teller(listener)
-            other = script_capture.resolve_next_program(options, teller, why)
+            other = script_capture.resolve_next_program(options, teller, error)
             if other is None:
                 raise
             options = other

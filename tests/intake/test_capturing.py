@@ -21,7 +21,7 @@ from support.fake_torch import install
 
 from shrinkfx import api
 from shrinkfx import api as reducing
-from shrinkfx.errors import LoadError, NothingToReduce, UsageError
+from shrinkfx.errors import LoadError, NothingToReduce, NotReproducible, UsageError
 from shrinkfx.intake.capture import running as pythons
 from shrinkfx.intake.capture import script_capture
 from shrinkfx.intake.capture.running import advise_own_python, environment
@@ -309,7 +309,8 @@ def test_programs_are_tried_in_turn_if_all_steps_succeeded(
     seen = [(came.reduced(), came.inputs())]
     options = came.asked
     assert options is not None
-    while options := script_capture.resolve_next_program(options, teller):
+    passes = NotReproducible("any", 3, [], "")
+    while options := script_capture.resolve_next_program(options, teller, passes):
         came.asked = options
         seen.append((came.reduced(), came.inputs()))
         assert came.failed() == (FailedStep.NOTHING, False)

@@ -13,7 +13,6 @@ from torch._inductor import aoti_compile_and_package, compile_fx, lowering
 
 import shrinkfx
 from shrinkfx import api
-from shrinkfx import api as reducing
 from shrinkfx.errors import NothingToReduce
 from shrinkfx.options.options import FailedStep, Options
 
@@ -29,7 +28,7 @@ def _in_tmp_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def _reduced(monkeypatch: pytest.MonkeyPatch) -> list[Options]:
     """Collect what runs are asked for instead of doing it."""
     reduced: list[Options] = []
-    monkeypatch.setattr(reducing, "reduce", lambda options, _: reduced.append(options))
+    monkeypatch.setattr(api, "reduce", lambda options, _: reduced.append(options))
     return reduced
 
 
@@ -64,13 +63,19 @@ def test_failing_compilation_is_caught_and_reduced(
     assert reduced[1].out is None
 
 
-def test_entry_points_are_restored_after_the_block(reduced: list[Options]) -> None:
+def test_entry_points_are_restored_after_the_block(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     original = aoti_compile_and_package
     with shrinkfx.catch() as caught:
         assert aoti_compile_and_package is not original
         assert torch._inductor.aoti_compile_and_package is aoti_compile_and_package
+        wrapper = aoti_compile_and_package  # as an import in the block keeps it
     assert aoti_compile_and_package is original
     assert torch._inductor.aoti_compile_and_package is original
+    monkeypatch.setattr(compile_fx, "_compile_fx_inner", refuse)
+    with pytest.raises(Exception, match="no such lowering"):
+        wrapper(torch.export.export(torch.nn.ReLU(), (torch.ones(2),)))
     assert caught.programs == ()
     with pytest.raises(NothingToReduce, match="compiled nothing with Inductor"):
         caught.minify()
@@ -96,7 +101,7 @@ def test_programs_of_process_that_crashes_can_be_reduced(tmp_path: Path) -> None
     assert chosen.model.name == "program-1.py"
     assert chosen.in_script is not None
     assert chosen.in_script.died
-    assert chosen.in_script.message.endswith("(<string>:6): the block failed")
+    assert chosen.in_script.message.endswith("(<string>:6): the block did not end")
 
 
 PLANTED = """

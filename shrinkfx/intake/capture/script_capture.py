@@ -20,6 +20,7 @@ from shrinkfx.errors import (
     SEE_DOCTOR,
     LoadError,
     NothingToReduce,
+    NotReproducible,
     UsageError,
 )
 from shrinkfx.intake.capture.records import Capture, ScriptEnd, open_steps
@@ -261,13 +262,13 @@ def _options_for(
 
 
 def resolve_next_program(
-    options: Options, reporter: Reporter, why: str = "that program does not fail"
+    options: Options, reporter: Reporter, error: LoadError | NotReproducible
 ) -> Options | None:
-    """Return the options for the next program to try after one that does not fail.
+    """Return the options for the next program to try.
 
     Args:
-        options: the options for the program that does not fail.
-        why: why that program is not reduced, in a sentence without a full stop.
+        options: the options for the program that does not fail, or cannot be loaded.
+        error: why that program is not reduced.
 
     Returns:
         None if no captured program is left, or the program is not a captured one.
@@ -278,6 +279,8 @@ def resolve_next_program(
     captured = Capture.read(options.model.parent)
     step = _calls_of(captured, number)[-1]
     where = f" ({step.where})" if step.where else ""
+    fails_to_load = isinstance(error, LoadError)
+    why = str(error) if fails_to_load else "that program does not fail"
     first = why.partition("\n")[0]
     reason = f"{first}; trying the next: {step.name}{where}"
     choice = Choice(captured.by_number[number], step, reason)
@@ -510,6 +513,9 @@ def describe_step_end(step: Step, end: ScriptEnd) -> str:
         error = step.error.partition("\n")[0]
         caught = "" if end.code else "; the script continued"
         return f"{step.name}{where} raised {error:.300}{caught}"
+    if end.is_session:
+        why = "; its result may be wrong"
+        return f"no step in PyTorch raised an error: trying {step.name}{where}{why}"
     return (
         f"no step in PyTorch raised an error, but {_how_ended(end)}, perhaps because "
         f"of a wrong value: trying {step.name}{where}"
@@ -522,7 +528,7 @@ def _hangs(step: Step, end: ScriptEnd) -> bool:
 
 def _how_ended(end: ScriptEnd) -> str:
     if end.is_session:
-        return "the block failed"
+        return "the block did not end"
     if end.code < 0:
         return f"the script was killed by {_signal(-end.code)}"
     return f"the script ended with exit code {end.code}"

@@ -98,8 +98,13 @@ def watch_loaded(folder: str, origins: Origins) -> Iterator[None]:
 
     Other modules may have imported them by name, as a notebook does.
     """
-    watcher = _Watcher(EventLog(folder), origins)
+    log = EventLog(folder)
+    watcher = _Watcher(log, origins)
+    with report_errors():
+        _record_process(log)
     with contextlib.ExitStack() as stack:
+        # Code of the block may import a wrapper by name, and keep it.
+        stack.callback(setattr, watcher, "active", False)
         for point in ENTRY_POINTS:
             target, name = point.locate(import_module(point.module))
             original = getattr(target, name)
@@ -113,7 +118,9 @@ def watch_loaded(folder: str, origins: Origins) -> Iterator[None]:
 
 
 class _Watcher:
-    """Records the calls of the entry points in a process."""
+    """Records the calls of the entry points in a process, while it is active."""
+
+    active = True
 
     def __init__(self, log: EventLog, origins: Origins) -> None:
         self._log, self._origins = log, origins
@@ -137,7 +144,8 @@ class _Watcher:
         @functools.wraps(original)
         def wrapper(*args: Any, **kwargs: Any) -> Any:
             __tracebackhide__ = True
-            if self._log.inside:  # torch itself calls it, as part of a step
+            # Inside, torch itself calls it, as part of a step.
+            if self._log.inside or not self.active:
                 return original(*args, **kwargs)
             number, keep = self._before(point, args, kwargs)
             if point.is_of_graph and not number:
@@ -146,7 +154,7 @@ class _Watcher:
                 result = original(*args, **kwargs)
             with report_errors():
                 if point.what == LOAD or (point.is_of_graph and point.what == COMPILE):
-                    setattr(result, _NUMBER, number)
+                    setattr(result, _NUMBER, (self._log.folder, number))
                 elif point.what == COMPILE:
                     record_package(self._log, number, result)
                     record_package(self._log, number, kwargs.get("package_path"))
@@ -170,7 +178,8 @@ class _Watcher:
             with report_errors():
                 return find_program_number(self._log, first), None
         if point.what == CALL:
-            number = getattr(first, _NUMBER, 0)
+            folder, number = getattr(first, _NUMBER, ("", 0))
+            number *= folder == self._log.folder  # another block may have compiled it
             if point.is_of_graph:
                 return number, partial(self._save_values, number, args[1])
             return number, partial(self._save_inputs, args[1:], kwargs)
