@@ -127,7 +127,7 @@ class Script:
         minimum: operators of the smallest graph of Inductor that fails in this way.
         chain: the operators of a planted chain; without, the plant is the case's.
         training: it calls ``backward``.
-        dynamic: what ``torch.compile`` is told.
+        dynamic: the argument of ``torch.compile``.
         says: a pattern for what the failure says, if not that of the case.
     """
 
@@ -142,7 +142,7 @@ class Script:
 
     @property
     def case(self) -> dict[str, Any]:
-        """What ``repros/`` says of the model, if it has it."""
+        """The ``expected.toml`` of the case in ``repros/``, if it is one."""
         home = ROOT / "repros" / self.model
         return (
             with_torch(read_expected(home), version("torch")) if home.exists() else {}

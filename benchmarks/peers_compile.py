@@ -4,13 +4,13 @@ Both tools get each script of ``compile_scripts.py``, as their users would do it
 
     shrinkfx --capture --out out python script.py
     TORCHDYNAMO_REPRO_AFTER=aot TORCHDYNAMO_REPRO_LEVEL=N python script.py
-    python minifier_launcher.py                   # which that has written
+    python minifier_launcher.py                   # which PyTorch has written
 
 N is what ``torch/_dynamo/config.py`` advises: 2 for errors, 3 for crashes, 4 for wrong
 values. An error at run time is tried with 3 if the launcher of 2, which has no inputs,
 does not fail; the last try counts. PyTorch's minifier is helped: the processes that it
-starts have the planted fault. A tool has reduced a script if what it leaves fails in
-the same way in a new process, and, of PyTorch's minifier, not without the plant.
+starts have the planted fault. A tool has reduced a script if its reduced program fails
+in the same way in a new process, and, of PyTorch's minifier, not without the plant.
 
     python benchmarks/peers_compile.py --out DIR [--only NAME ...] [--tool shrinkfx]
 
@@ -89,7 +89,7 @@ NOT_RUN = Result("not run")
 
 
 def measure(script: Script, folder: Path, tools: Sequence[str], limit: float) -> Row:
-    """Measure those of the tools that an earlier run has not come to."""
+    """Measure a script with the tools that have no result yet."""
 
     def side(tool: str) -> Result:
         def measured() -> Result:
@@ -200,7 +200,7 @@ def _planting(script: Script, folder: Path) -> dict[str, str]:
 
 
 def _own_caches(folder: Path) -> dict[str, str]:
-    """Keep compiled graphs apart: Inductor's caches don't know of plants."""
+    """Use a separate cache, because the keys of Inductor's caches ignore plants."""
     return {"TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor")}
 
 
@@ -225,7 +225,7 @@ PyTorch's minifier | operators | checks | CPU-s | s | ratio | target |
 
 
 def table(rows: Sequence[Row]) -> str:
-    """Write a line of Markdown for each script, and what they come to."""
+    """Write a line of Markdown for each script, and a summary."""
     rule = "|" + " --- |" * (HEAD.count("|") - 1)
     return "\n".join([HEAD + rule, *map(_line, rows), "", *summary(rows)]) + "\n"
 

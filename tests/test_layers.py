@@ -357,10 +357,10 @@ BUDGETS = {
     "check": 3_345,
     "cli": 1_470,
     "events": 360,
-    "explain": 2_330,
+    "explain": 2_340,
     "failure": 1_485,
     "findings": 690,
-    "intake": 1_915,
+    "intake": 1_925,
     "journal": 370,
     "options": 560,
     "preloads": 920,
@@ -374,7 +374,7 @@ BUDGETS = {
     "system": 550,
     "testing": 370,
     "top": 170,
-    "worker": 16_665,
+    "worker": 16_685,
 }
 """The most code lines of each package. Raising one needs a dated reason in
 ``docs/decisions.md``; lower it when a package has become smaller."""
