@@ -178,9 +178,7 @@ class _ChosenPreloads:
             restored = render_settings(defined) if defined else ""
             text = _defining(read_source(file), str(file), restored)
         except (OSError, SyntaxError) as error:
-            advice = (
-                "move the definition into its own module, and --preload that module"
-            )
+            advice = "move the definition to its own module, and --preload that module"
             why = f"cannot read the script: {error}; {advice}"
             self._add("", f"{origin.why}: {why}")
             return
@@ -399,8 +397,7 @@ def text_sets(text: str | bytes, setting: str, value: ImportedValue) -> bool:
     Raises:
         SyntaxError, ValueError: the text is not Python.
     """
-    tree = ast.parse(text)
-    stack: list[ast.AST] = [tree]
+    stack: list[ast.AST] = [ast.parse(text)]
     while stack:
         node = stack.pop()
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
@@ -415,21 +412,30 @@ def text_sets(text: str | bytes, setting: str, value: ImportedValue) -> bool:
 def _sets(node: ast.AST, setting: str, value: ImportedValue) -> bool:
     """Return whether a part of a statement sets a setting, or an entry of a table.
 
-    So does the call of ``register_lowering`` for ``lowerings[...]``, and a call of the
-    function in which the value was made.
+    A call of ``register_lowering`` for the key also counts, and a call of the function
+    that made the value.
     """
     table, _, key = setting.removesuffix("]").partition("[")
     name = table.rpartition(".")[2]
     if isinstance(node, ast.Call) and value.holder:
-        maker = value.bound if value.why_not else ""
-        return last_name(node) in (f"register_{name.removesuffix('s')}", maker)
+        called = "" if isinstance(node.func, ast.Call) else last_name(node.func)
+        if called == f"register_{name.removesuffix('s')}" and node.args:
+            operators = getattr(node.args[0], "elts", node.args[:1])
+            keys = key, key.rpartition(".")[0]  # a packet stands for its overloads
+            return any(_may_be(each, one) for each in operators for one in keys)
+        return bool(value.why_not and called) and called == value.bound
     if not isinstance(getattr(node, "ctx", None), ast.Store):
         return False
     if isinstance(node, ast.Subscript):
-        index = ast.unparse(node.slice)
-        known = key.endswith(index) or "." not in index  # a variable may be any key
-        return last_name(node.value) == name and bool(key) and known
+        return last_name(node.value) == name and _may_be(node.slice, key)
     return not key and getattr(node, "attr", "") == name
+
+
+def _may_be(index: ast.expr, key: str) -> bool:
+    """Return whether an expression may be a key of a table; a variable may be any."""
+    text = ast.unparse(index)
+    is_variable = "." not in text and not isinstance(index, ast.Constant)
+    return bool(key) and (is_variable or f".{key}".endswith(f".{text}"))
 
 
 # Generate code that restores Inductor settings which are functions or objects.

@@ -105,6 +105,7 @@ def put(op):
     lowerings[op] = lower
 """
 
+LOWER = "def lower(x):\n    return x"
 HERE = ImportedValue("patches", "lower", holder=LOWERING)
 INNER = ImportedValue(
     name="put.<locals>.inner", holder=LOWERING, why_not="it is put.<locals>.inner"
@@ -123,6 +124,13 @@ INNER = ImportedValue(
         ("@register_lowering(COSH)\ndef lower(x):\n    return x", HERE, True),
         ("def late():\n    register_lowering(COSH)(lower)", HERE, False),
         ("put(COSH)", INNER, True),
+        ("(lambda: put)()", HERE, False),
+        ("[put][0](COSH)", HERE, False),
+        ("register_lowering(torch.ops.aten.sinh.default)(lower)", HERE, False),
+        (f"@register_lowering(torch.ops.aten.sinh)\n{LOWER}", HERE, False),
+        (f"@register_lowering(torch.ops.aten.cosh)\n{LOWER}", HERE, True),
+        (f"@register_lowering([torch.ops.aten.cosh])\n{LOWER}", HERE, True),
+        ("lowerings['sinh'] = lower", HERE, False),
     ],
 )
 def test_only_entries_that_no_import_sets_are_set_again(
