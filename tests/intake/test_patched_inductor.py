@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from torch._inductor.codegen.cpp import CppVecOverrides
+from torch._inductor.graph import GraphLowering
 from torch._inductor.lowering import lowerings, register_lowering
 
 from shrinkfx.intake.preload_choice import choose_preloads, render_settings
@@ -30,6 +33,26 @@ def lower(x: object) -> object:
 
 def write(x: str) -> str:
     return x
+
+
+def trace(function: Callable[..., object]) -> Callable[..., object]:
+    """Return a wrapper with the names of a function."""
+
+    @functools.wraps(function)
+    def traced(*args: object) -> object:
+        return function(*args)
+
+    return traced
+
+
+@trace
+def lower_traced(x: object) -> object:
+    return x
+
+
+@functools.wraps(GraphLowering.run_node)
+def run_node(*args: object) -> object:
+    return args
 
 
 @pytest.fixture
@@ -79,6 +102,49 @@ def test_registered_lowering_is_registered_again(
     assert table[COSH].__wrapped__ is lower
     cells = [cell.cell_contents for cell in table[COSH].__closure__]
     assert cells == [cell.cell_contents for cell in registered.__closure__]
+
+
+def test_decorated_lowering_is_registered_with_its_decorator(
+    table: dict[Any, Any],
+) -> None:
+    register_lowering(COSH)(lower_traced)
+    table[COSH] = table.pop(COSH)
+    described = describe()
+    table[COSH] = max
+    set_again(described)
+    assert table[COSH].__wrapped__ is lower_traced
+
+
+def test_entry_that_cannot_be_inspected_does_not_hide_the_others(
+    table: dict[Any, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    register_lowering(COSH)(lower)
+    monkeypatch.setattr(CppVecOverrides, "cosh", staticmethod(write))
+    lacking = inspect.ClosureVars({}, {}, {}, set())
+    monkeypatch.setattr(inspect, "getclosurevars", lambda _: lacking)
+    described = describe()
+    assert described[IN_TABLE].why_not == "it cannot be inspected: KeyError"
+    assert described[PRINTER].is_imported
+
+
+@pytest.mark.parametrize(
+    ("patch", "name", "is_imported"),
+    [
+        (run_node, "run_node", True),
+        (trace(GraphLowering.run_node), "trace.<locals>.traced", False),
+    ],
+)
+def test_patch_with_copied_names_is_not_imported_from_pytorch(
+    monkeypatch: pytest.MonkeyPatch,
+    patch: Callable[..., object],
+    name: str,
+    is_imported: bool,
+) -> None:
+    monkeypatch.setattr(GraphLowering, "run_node", patch)
+    described = describe()["torch._inductor.graph.GraphLowering.run_node"]
+    assert described.module == __name__ * is_imported
+    assert described.name == name
+    assert bool(described.why_not) is not is_imported
 
 
 @pytest.mark.parametrize(

@@ -269,11 +269,8 @@ def describe_entries(entries: Iterable[Entry]) -> dict[str, ImportedValue]:
             value, wrapper = value.__func__, type(value).__name__
         if not entry.place or not callable(value):
             continue
-        is_nameless = inspect.isfunction(value) and _by_name(value) is None
-        if is_nameless and value.__code__.co_qualname == _LOWERING:
-            wrapper = _write_registration(entry.place, value)
-            value = inspect.unwrap(value)
-        described = _describe_import(value)
+        described = _describe_import(value, entry.place)
+        wrapper = wrapper or described.wrapper
         found[entry.place] = replace(described, holder=entry.module, wrapper=wrapper)
     return found
 
@@ -281,20 +278,21 @@ def describe_entries(entries: Iterable[Entry]) -> dict[str, ImportedValue]:
 _LOWERING = "_register_lowering.<locals>.wrapped"
 """The function that ``register_lowering`` puts into the table for the user's."""
 
+_OPTIONS = ("broadcast", "type_promotion_kind", "convert_input_to_bool")
 
-def _write_registration(place: str, lowering: FunctionType) -> str:
-    """Return the call of ``register_lowering`` that has made a lowering."""
-    bound = inspect.getclosurevars(lowering).nonlocals
-    kind = bound["type_promotion_kind"]
-    options = {
-        "broadcast": bound["broadcast"],
-        "type_promotion_kind": kind and f"torch._prims_common.{kind}",
-        "convert_input_to_bool": bound["convert_input_to_bool"],
-    }
-    texts = (f"{name}={value}" for name, value in options.items())
+
+def _as_lowering(value: Any, place: str) -> ImportedValue | None:
+    """Describe a lowering by the call of ``register_lowering`` that has made it."""
     table, _, key = place.removesuffix("]").partition("[")
-    module = table.rpartition(".")[0]
-    return f"{module}.register_lowering({', '.join((key, *texts))})"
+    code = getattr(value, "__code__", None)
+    if not key or getattr(code, "co_qualname", "") != _LOWERING:
+        return None
+    bound = dict(inspect.getclosurevars(value).nonlocals)
+    kind = bound["type_promotion_kind"]
+    bound["type_promotion_kind"] = kind and f"torch._prims_common.{kind}"
+    options = "".join(f", {name}={bound[name]}" for name in _OPTIONS)
+    call = f"{table.rpartition('.')[0]}.register_lowering({key}{options})"
+    return replace(_describe_import(bound["decomp_fn"]), wrapper=call)
 
 
 def _is_same(a: object, b: object) -> bool:
@@ -317,27 +315,42 @@ def _is_plain(value: object) -> bool:
 # Describe how an import recreates a function, a class or an object.
 #
 # A value that is found by its qualified name in its module needs only the import. For
-# an object of an importable class, the attributes are set again if they have Python
+# an object of an importable class, the attributes are restored if they have Python
 # literals. Any other value exists only in its own process.
 
 
-def _describe_import(value: object) -> ImportedValue:
-    """Describe how an import recreates a value."""
+def _describe_import(value: object, place: str = "") -> ImportedValue:
+    """Describe how an import recreates a value.
+
+    Args:
+        place: the entry of a table of lowerings that the value is.
+    """
     try:
-        return _by_name(value) or _as_object(value)
+        return _by_name(value) or _as_lowering(value, place) or _as_object(value)
     except Exception as error:  # noqa: BLE001 - classes of a user's own may do anything
         return ImportedValue(why_not=f"it cannot be inspected: {type(error).__name__}")
 
 
 def _by_name(value: object) -> ImportedValue | None:
-    module = getattr(value, "__module__", None)
-    name = getattr(value, "__qualname__", None)
-    if not isinstance(module, str) or not isinstance(name, str):
-        return None
+    module, name = _names(value)
     target: object = sys.modules.get(module)
     for part in name.split("."):
         target = getattr(target, part, None)
     return ImportedValue(module, name) if target is value else None
+
+
+def _names(value: object) -> tuple[str, str]:
+    """Return the module and the qualified name of a value; '' if it has none.
+
+    functools.wraps gives a patch those of the function that it replaces. In another
+    process, they lead to PyTorch's function. So the names in the patch's code count.
+    """
+    module = str(getattr(value, "__module__", None) or "")
+    if isinstance(value, FunctionType) and module.startswith("torch."):
+        home = str(value.__globals__.get("__name__"))
+        if not home.startswith("torch."):
+            return home, value.__code__.co_qualname
+    return module, str(getattr(value, "__qualname__", None) or "")
 
 
 def _as_object(value: object) -> ImportedValue:
@@ -345,7 +358,7 @@ def _as_object(value: object) -> ImportedValue:
     described = _bound_in_its_module(value)
     if described is not None:
         return described
-    name = getattr(value, "__qualname__", "")
+    name = _names(value)[1]
     if inspect.ismethod(value):
         return ImportedValue(why_not=f"it is {name} of an object")
     if name:
@@ -374,7 +387,7 @@ def _as_object(value: object) -> ImportedValue:
 
 def _bound_in_its_module(value: object) -> ImportedValue | None:
     """Find a module-level name of an object; not in a script, which would run again."""
-    module = getattr(value, "__module__", "")
+    module = _names(value)[0]
     names = vars(sys.modules[module]) if module in sys.modules else {}
     file = names.get("__file__")
     if module == MAIN or not isinstance(file, str) or not os.path.isfile(file):
