@@ -111,8 +111,8 @@ class ImportedValue:
         state: attributes to set afterwards, each as a Python literal.
         holder: the module of Inductor that holds the value; '' for a setting.
         wrapper: a function to call with the value first, such as ``staticmethod``.
-        why_not: why no import makes the value, in a few words; of the other fields, a
-            function has ``name`` then.
+        why_not: why no import makes the value, in a few words; ``name`` is also set for
+            a function.
     """
 
     module: str = ""

@@ -67,11 +67,11 @@ def describe() -> dict[str, ImportedValue]:
     return describe_entries(find_entries())
 
 
-def set_again(described: dict[str, ImportedValue]) -> None:
+def run_restored_settings(described: dict[str, ImportedValue]) -> None:
     exec(render_settings(described), {"torch": torch})
 
 
-def test_functions_in_tables_and_classes_are_set_again(table: dict[Any, Any]) -> None:
+def test_functions_in_tables_and_classes_are_restored(table: dict[Any, Any]) -> None:
     before = describe()
     original, printer = table[COSH], vars(CppVecOverrides)["cosh"]
     table[COSH] = lower
@@ -81,7 +81,7 @@ def test_functions_in_tables_and_classes_are_set_again(table: dict[Any, Any]) ->
     assert described.keys() - before.keys() == {IN_TABLE, PRINTER}
     table[COSH] = original
     CppVecOverrides.cosh = printer  # type: ignore[method-assign]
-    set_again(described)
+    run_restored_settings(described)
     assert table[COSH] is lower
     assert vars(CppVecOverrides)["cosh"].__func__ is write
 
@@ -97,7 +97,7 @@ def test_registered_lowering_is_registered_again(
     table[COSH] = registered
     described = describe()
     table[COSH] = max
-    set_again(described)
+    run_restored_settings(described)
     assert table[COSH] is not registered
     assert table[COSH].__wrapped__ is lower
     cells = [cell.cell_contents for cell in table[COSH].__closure__]
@@ -111,7 +111,7 @@ def test_decorated_lowering_is_registered_with_its_decorator(
     table[COSH] = table.pop(COSH)
     described = describe()
     table[COSH] = max
-    set_again(described)
+    run_restored_settings(described)
     assert table[COSH].__wrapped__ is lower_traced
 
 
@@ -199,7 +199,7 @@ INNER = ImportedValue(
         ("lowerings['sinh'] = lower", HERE, False),
     ],
 )
-def test_only_entries_that_no_import_sets_are_set_again(
+def test_only_entries_that_no_import_sets_are_restored(
     tmp_path: Path, statement: str, value: ImportedValue, is_set: bool
 ) -> None:
     file = tmp_path / "patches.py"
