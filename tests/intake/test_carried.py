@@ -9,6 +9,7 @@ from types import SimpleNamespace as Has
 
 import pytest
 import torch
+from torch._inductor import lowering
 
 from shrinkfx.intake.found import (
     is_setting,
@@ -16,7 +17,10 @@ from shrinkfx.intake.found import (
     is_variable,
     names_programs,
 )
-from shrinkfx.worker.intake.watching.origins import find_origins_in_inductor
+from shrinkfx.worker.intake.watching.origins import (
+    find_entries,
+    find_origins_in_inductor,
+)
 from shrinkfx.worker.intake.watching.programs import is_operator
 
 
@@ -106,6 +110,17 @@ def test_size_arithmetic_is_not_counted_as_operator(
 ) -> None:
     node = Has(op=op, target=target, meta={"val": value})
     assert is_operator(node) is is_one
+
+
+def test_lowering_that_wraps_the_one_of_pytorch_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cosh = torch.ops.aten.cosh.default
+    original = lowering.lowerings[cosh]
+    monkeypatch.setitem(lowering.lowerings, cosh, original)
+    lowering.register_lowering(cosh)(functools.wraps(original)(lambda x: original(x)))
+    found = [e.place for e in find_entries() if e.origin.module == __name__]
+    assert "torch._inductor.lowering.lowerings[torch.ops.aten.cosh.default]" in found
 
 
 def test_module_that_wraps_a_function_of_pytorch_is_carried() -> None:

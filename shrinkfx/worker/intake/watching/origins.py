@@ -333,10 +333,12 @@ def _of_values(values: Iterable[object]) -> Iterator[Origin]:
     for value in values:
         while isinstance(value, (staticmethod, classmethod, partial)):
             value = value.func if isinstance(value, partial) else value.__func__
-        # functools.wraps copies __module__ from the wrapped function
-        names = value.__globals__ if isinstance(value, FunctionType) else {}
-        modules = getattr(value, "__module__", None), names.get("__name__")
-        for module in dict.fromkeys(modules):
+        modules = {getattr(value, "__module__", None): None}
+        while isinstance(value, FunctionType):
+            # functools.wraps copies __module__ from the wrapped function
+            modules[value.__globals__.get("__name__")] = None
+            value = getattr(value, "__wrapped__", None)
+        for module in modules:
             if isinstance(module, str) and module:
                 yield from _of_module(module, "its code is in a setting of Inductor")
 
