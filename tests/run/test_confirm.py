@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.doubles import Arguments, FakeServer, written
+from support.doubles import Arguments, FakeServer, candidates_in, written
 
 from shrinkfx.check.baseline.with_guard_pages import Guarding
 from shrinkfx.check.oracle import ENOUGH, CheckClient, Limits
@@ -93,17 +93,14 @@ class World:
     def run(self, asked: Arguments) -> Ending:
         text = Path(asked["path"]).read_text()
         side = Guard(asked.get("guard_pages", Guard.OFF))
-        lines = [
-            row for row in text.splitlines() if "candidate = " in row and row[0] != "#"
-        ]
+        stated = candidates_in(text)
         candidate = self.last  # embedded: the program itself, in no readable form
-        if lines:
-            kept = json.loads(lines[0].partition("= ")[2])
-            candidate = Candidate.from_json(WHOLE.skeleton, kept)
+        if stated:
+            candidate = Candidate.from_json(WHOLE.skeleton, stated[0])
         self.scripts.append((candidate, side))
         if (fails := self.script(candidate, side)) is None:
             return Ending("late", stage="run")
-        if not fails or (lines and not self.source(candidate, side)):
+        if not fails or (stated and not self.source(candidate, side)):
             return PASSES
         if self.ending is DIES:
             return DIES

@@ -6,14 +6,13 @@ The worker is fake: programs and scripts fail as predicates say.
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support.doubles import FakeServer, asked_of, written
+from support.doubles import FakeServer, asked_of, candidates_in, written
 from support.fake_fitter import FakeFitter
 
 from shrinkfx.check.oracle import CheckClient, Limits
@@ -97,10 +96,7 @@ class World:
 
     def _run(self, text: str) -> Ending:
         candidate = self.last  # embedded: the program itself, in no readable form
-        for row in (
-            row for row in text.splitlines() if "candidate = " in row and row[0] != "#"
-        ):
-            told = json.loads(row.partition("= ")[2])
+        for told in candidates_in(text):
             candidate = Candidate.from_json(WHOLE.skeleton, told)
         self.scripts.append(candidate)
         demands = self.program, self.stock, self.script

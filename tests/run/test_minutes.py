@@ -14,7 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.doubles import DESCRIPTION, Arguments, asked_of, written
+from support.doubles import (
+    DESCRIPTION,
+    Arguments,
+    asked_of,
+    candidates_in,
+    written,
+)
 from support.lies import strided
 
 from shrinkfx.api import Reduction
@@ -125,15 +131,12 @@ class Model:
         return self.run_s if is_compiled else self.check_s
 
     def _run_script(self, text: str) -> Ending:
-        lines = [
-            row for row in text.splitlines() if "candidate = " in row and row[0] != "#"
-        ]
+        stated = candidates_in(text)
         candidate = self._last  # embedded: the program itself, in no readable form
-        if lines:
-            kept = json.loads(lines[0].partition("= ")[2])
-            candidate = Candidate.from_json(WHOLE.skeleton, kept)
+        if stated:
+            candidate = Candidate.from_json(WHOLE.skeleton, stated[0])
         seconds = self.script_s * part(candidate)
-        if not self.script(candidate) or (lines and self.needs_own_inputs):
+        if not self.script(candidate) or (stated and self.needs_own_inputs):
             return replace(PASSES, seconds=seconds)
         return Ending("exit", 1, "run", answer=TORN, log=LOG, seconds=seconds)
 

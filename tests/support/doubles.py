@@ -33,6 +33,13 @@ def asked_of(request: Request) -> Arguments:
     return {**chosen, **asdict(request.task)}
 
 
+def candidates_in(script: str) -> list[dict[str, Any]]:
+    """Read the candidates that statements of a fake script state, not its comments."""
+    rows = (row for row in script.splitlines() if not row.startswith("#"))
+    stated = [row.partition("candidate = ")[2] for row in rows]
+    return [json.loads(text) for text in stated if text]
+
+
 def request_of(
     vice: str,
     *,

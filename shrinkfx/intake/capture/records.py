@@ -35,7 +35,7 @@ class ScriptEnd:
         died: the first process that was found dead in a step, or 0.
         hung: the process that was killed because a step did not end, or 0.
         hung_s: seconds until it was killed.
-        is_session: it is a block of the user's own process, which only exceptions end.
+        is_session: it was a ``catch`` block; ``code`` is then 1, however it ended.
     """
 
     command: tuple[str, ...]

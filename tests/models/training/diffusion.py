@@ -90,4 +90,4 @@ for _ in range(2):
     loss.backward()  # type: ignore[no-untyped-call]
     torch.compile(optimizer.step)()
     optimizer.zero_grad(set_to_none=True)
-raise SystemExit("samples are noise, unlike those in eager")
+raise SystemExit("stands for a check of the model that fails")
