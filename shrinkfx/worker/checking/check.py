@@ -71,7 +71,7 @@ from shrinkfx.worker.graph.describe import mutates
 from shrinkfx.worker.graph.rebuild import RebuiltCandidate
 from shrinkfx.worker.interpreter import backend as interpreter
 from shrinkfx.worker.interpreter.backend import VARIABLE
-from shrinkfx.worker.model import flat_inputs
+from shrinkfx.worker.model import Inputs, flat_inputs
 from shrinkfx.worker.operators.examine import find_hidden_dependencies
 from shrinkfx.worker.origin import graphs_of
 from shrinkfx.worker.private_api import codegen_api
@@ -179,9 +179,7 @@ class Check:
                     return Stopped(why)
         if self.setup.backend == Backend.INTERPRETER:
             return _check_on_interpreter(self)
-        if self.setup.backend == Backend.INDUCTOR:
-            return _check_with_torch_compile(self)
-        return check_with_aoti(self)
+        return check_compiled(self)
 
     def references(self) -> tuple[PassingRun, Reference]:
         """Return the eager runs that the compiled program is compared with."""
@@ -338,42 +336,11 @@ def _run_probe(
     return reference.judge(recorded, check.note)
 
 
-# Inductor, as torch.compile calls it.
+# AOTInductor and torch.compile.
 
 
-def _check_with_torch_compile(check: Check) -> Answer:
-    """Check a program with ``torch.compile``: compile it, run it and compare."""
-    run, options, note = check.run, check.options, check.note
-    before, reference = check.references()
-    note(Stage.EAGER)
-    reference.run_eager()
-    before.run_eager()
-    inductor = _inductor_options(check.setup, options)
-    cache = Path(check.setup.directory, "inductor")
-    if options.package:  # later runs of this program take its code from there
-        inductor, cache = {**inductor, **WITH_CACHE}, Path(f"{options.package}.cache")
-    program = run.exported, cache, inductor, note
-    # Dynamic dims are compiled for the sizes of the example, as AOTInductor does.
-    example = run.example if find_dynamic_dims(run.exported, run.example) else None
-    compiled = CompiledProgram(*program, example or run.passing or run.failing)
-    if failure := before.find_failure(compiled, note):
-        return failure
-    if run.passing and mutates(run.exported):
-        # With the initial values of its buffers.
-        compiled = CompiledProgram(*program, example or run.failing)
-    answer = _judge_runs(check, compiled, reference)
-    # A corrupt heap may only show when the program's memory is freed.
-    del compiled
-    gc.collect()
-    note(Stage.DONE)
-    return answer
-
-
-# AOTInductor.
-
-
-def check_with_aoti(check: Check) -> Answer:
-    """Check a program with AOTInductor: compile it, load it, run it and compare."""
+def check_compiled(check: Check) -> Answer:
+    """Check a program with a compiler: compile it, load it, run it and compare."""
     run, options, note, recording = (
         *(check.run, check.options, check.note, check.recording),
     )
@@ -389,27 +356,24 @@ def check_with_aoti(check: Check) -> Answer:
     red_zones.log_zone_protection()
     red_zones.check_zones(" in eager")
     note(Stage.COMPILE)
-    inductor = _inductor_options(check.setup, options)
+    is_jit = check.setup.backend == Backend.INDUCTOR
     try:
-        package = aoti.build_once(run.exported, check.folder, inductor, options)
+        load = _compile_like_torch_compile(check) if is_jit else _build_package(check)
+        compiled = load(run.passing or run.failing)
     except StepPassed:
         return Stopped(f"{options.only} passes, nothing else was tried")
-    red_zones.check_zones(" of a kernel that was timed")
-    note(Stage.LOAD)
-    try:
-        compiled = red_zones.check_zones_after_calls(aoti.load(package))
     except aoti.CannotHandOver as error:
         print(f"shrinkfx: its weights go into the package: {error}", flush=True)
         # AOTInductor then places the weights itself, so any failure is its own.
         inlined = replace(options, package=None, weights=Weights.INSIDE)
-        return check_with_aoti(replace(check, options=inlined))
+        return check_compiled(replace(check, options=inlined))
     with_tails = add_tails(compiled, run, options)[0]
     diverted = recording.divert_results(with_tails) if recording else with_tails
     if failure := before.find_failure(diverted, note):
         return failure
     if run.passing and mutates(run.exported):
         # With the initial values of its buffers.
-        compiled = red_zones.check_zones_after_calls(aoti.load(package))
+        compiled = load(run.failing)
     if recording is not None:
         compiled = recording.keep_results(compiled)
     answer = _judge_runs(check, compiled, reference)
@@ -418,6 +382,34 @@ def check_with_aoti(check: Check) -> Answer:
     gc.collect()
     note(Stage.DONE)
     return answer
+
+
+def _build_package(check: Check) -> Callable[[Inputs], Compiled]:
+    """Build a package with AOTInductor; return what loads it."""
+    inductor = _inductor_options(check.setup, check.options)
+    package = aoti.build_once(check.run.exported, check.folder, inductor, check.options)
+    red_zones.check_zones(" of a kernel that was timed")
+    check.note(Stage.LOAD)
+    return lambda _: red_zones.check_zones_after_calls(aoti.load(package))
+
+
+def _compile_like_torch_compile(check: Check) -> Callable[[Inputs], Compiled]:
+    """Return what compiles the program for some inputs."""
+    run, options = check.run, check.options
+    inductor = _inductor_options(check.setup, options)
+    cache = Path(check.setup.directory, "inductor")
+    if options.package:  # later runs of this program take its code from there
+        inductor, cache = {**inductor, **WITH_CACHE}, Path(f"{options.package}.cache")
+    # Dynamic dims are compiled for the sizes of the example, as AOTInductor does.
+    example = run.example if find_dynamic_dims(run.exported, run.example) else None
+
+    def compile_for(inputs: Inputs) -> Compiled:
+        program = run.exported, cache, inductor, check.note
+        compiled = CompiledProgram(*program, example or inputs)
+        red_zones.check_zones(" of a kernel that was timed")
+        return red_zones.check_zones_after_calls(compiled)
+
+    return compile_for
 
 
 def _judge_runs(check: Check, compiled: Any, reference: Reference) -> Answer:
