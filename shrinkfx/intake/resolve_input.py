@@ -345,7 +345,7 @@ def export_runnable(script: Script, options: Options, folder: Path) -> ResolvedP
         program=program,
         inductor=inductor,
         environment=script.environment,
-        backend=Backend.AUTO if ending.answer.for_cuda else Backend.INDUCTOR,
+        backend=Backend.AUTO if ending.answer.lacks_gpu else Backend.INDUCTOR,
         notes=(
             *script.notes,
             *notes,

@@ -379,10 +379,9 @@ class ProgramOptions:
         Backend.AUTO,
         choices=Backend,
         help="`aoti`: compile and run with AOTInductor; `inductor`: with "
-        "torch.compile, for programs on the CPU; `interpreter`: check the CUDA "
-        "kernels without a GPU; `auto` (the default): `interpreter` for a CUDA program "
-        "if there is no GPU, `inductor` for another graph of torch.compile, else "
-        "`aoti`",
+        "torch.compile; `interpreter`: check the CUDA kernels without a GPU; `auto` "
+        "(the default): `interpreter` for a CUDA program if there is no GPU, "
+        "`inductor` for another graph of torch.compile, else `aoti`",
     )
     arch: str = option(
         ARCHS[0],

@@ -261,14 +261,14 @@ class Exported(Answer):
         fixed: integer arguments that are not sizes of tensors, as expressions; they are
             constants in the exported program.
         left_out: the number of results that are not tensors, and so are omitted.
-        for_cuda: whether it computes on CUDA tensors.
+        lacks_gpu: whether it is for CUDA, and was exported without a GPU.
     """
 
     inputs: int
     made_up: int
     fixed: tuple[str, ...]
     left_out: int
-    for_cuda: bool = False
+    lacks_gpu: bool = False
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ class Backend(StrEnum):
     AOTI = "aoti"
     """AOTInductor, as users call it."""
     INDUCTOR = "inductor"
-    """Inductor, as ``torch.compile`` calls it; for programs on the CPU."""
+    """Inductor, as ``torch.compile`` calls it."""
     INTERPRETER = "interpreter"
     """Inductor's CUDA kernels in Triton's interpreter, which checks every access."""
 

@@ -93,7 +93,7 @@ def start(setup: Setup, threads: int) -> tuple[AnyWorker, Ready]:
     if for_cuda:
         cuda = {"CUDA": torch.version.cuda} if torch.version.cuda else {}
         versions |= {**cuda, "triton": _version("triton")}
-        if setup.backend == Backend.AOTI:
+        if is_on_gpu(setup):
             index = wanted_gpu(setup)
             known = devices.gpu_properties(index)
             versions, gpu = versions | known, devices.describe_gpu(index, known)

@@ -203,8 +203,9 @@ def test_available_gpu_is_preferred_to_the_interpreter(
 ) -> None:
     gpus(1)
     assert choose_backend(setup(tmp_path, cuda_program)) is Backend.AOTI
-    by_name = setup(tmp_path, cuda_program, backend=Backend.INTERPRETER)
-    assert choose_backend(by_name) is Backend.INTERPRETER
+    for backend in (Backend.INTERPRETER, Backend.INDUCTOR):
+        by_name = setup(tmp_path, cuda_program, backend=backend)
+        assert choose_backend(by_name) is backend
 
 
 @pytest.mark.parametrize(
@@ -232,7 +233,7 @@ def test_missing_gpu_is_refused(
         (1, Backend.AUTO, "cuda:1", "CUDA_VISIBLE_DEVICES='5'"),
         (1, Backend.INTERPRETER, "cuda:1", "uses no GPU"),
         (0, Backend.INTERPRETER, "cpu", "CUDA kernels"),
-        (0, Backend.INDUCTOR, "", "compiles programs for the CPU"),
+        (0, Backend.INDUCTOR, "", "needs CUDA, and there is no CUDA device"),
     ],
 )
 def test_device_that_does_not_fit_the_backend_is_refused(

@@ -68,7 +68,7 @@ def export_runnable(task: ExportRunnable, note: Note, folder: Path) -> Exported:
         made_up=reader.made_up,
         fixed=tuple(sorted(module.fixed)),
         left_out=len(module.dropped),
-        for_cuda=for_cuda,
+        lacks_gpu=on_cpu,
     )
 
 

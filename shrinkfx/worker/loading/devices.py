@@ -94,7 +94,7 @@ def is_on_gpu(setup: Setup) -> bool:
 
 
 def choose_backend(setup: Setup) -> Backend:
-    """Choose the back end: AOTInductor, or the interpreter for its CUDA kernels.
+    """Choose the back end: a compiler, or the interpreter for its CUDA kernels.
 
     Raises:
         LoadError: ``--backend``, ``--device`` or ``--gpus`` do not fit the program or
@@ -112,9 +112,6 @@ def choose_backend(setup: Setup) -> Backend:
             advice = "leave --device out, or say cuda"
             raise LoadError(model, reason, advice)
         return Backend.AOTI if backend is Backend.AUTO else backend
-    if backend is Backend.INDUCTOR:
-        reason = "is for CUDA, and --backend inductor compiles programs for the CPU"
-        raise LoadError(model, reason, "--device cpu moves it, or omit --backend")
     index = wanted_gpu(setup)
     if backend is Backend.INTERPRETER:
         _refuse_gpus(setup, model, "the interpreter uses no GPU", "leave one out")
@@ -133,7 +130,7 @@ def choose_backend(setup: Setup) -> Backend:
         advice = f"leave --backend{without}"
         raise LoadError(model, reason, advice)
     require(index, model)
-    return Backend.AOTI
+    return Backend.AOTI if backend is Backend.AUTO else backend
 
 
 _NO_MODEL = "the script", "--backend interpreter"
