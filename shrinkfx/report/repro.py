@@ -480,6 +480,8 @@ def format_run(
         "calls": record.failure.calls,
         "repeats": record.memory.loop,
         "is_memory_fault": at_memory,
+        # On a GPU, Inductor times kernels with random values.
+        "times_kernels": signature.stage is Stage.COMPILE and "GPU" in record.versions,
         "is_jit": is_jit(record),
         "called": called,
         "compiled_for": compiled_for,

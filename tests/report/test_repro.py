@@ -143,6 +143,18 @@ def test_every_line_that_can_fail_has_a_known_stage(
         assert any(call in line for call in STAGE_OF_CALL), line
 
 
+def test_random_values_of_timed_kernels_are_those_of_the_search() -> None:
+    """The values with which a GPU times kernels, while they are compiled."""
+    illegal = Signature(Kind.IMA, Stage.COMPILE, MEMORY_FAULT)
+    record = about(signature=illegal)
+    on_gpu = replace(record, versions={**record.versions, "GPU": "NVIDIA H200"})
+    seed = "torch.manual_seed(0)  # for the values with which kernels are timed\n"
+    for each, expected in ((record, False), (on_gpu, True)):
+        text = write_repro(PRINTED, each, [], Data.SEEDED).text
+        assert (seed in text) == expected
+        ast.parse(text)
+
+
 FAILING = {"failing": "exported.example_inputs[0]"}
 
 
