@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from dataclasses import replace
 
 import pytest
 
@@ -98,6 +99,15 @@ def test_illegal_access_is_one_failure_in_all_wordings(code: int) -> None:
         assert is_until_target("ima", each)
     by_name = seen("RuntimeError", f"CUDA error: {STRAY[code][1]}").signature
     assert illegal.admits(by_name)
+
+
+def test_kernel_that_fails_when_it_is_timed_may_fail_when_it_runs() -> None:
+    runs = signatures(*STRAY[700])[0]
+    timed = replace(runs, stage=Stage.COMPILE)
+    assert timed.admits(runs)
+    assert not runs.admits(timed)
+    corrupt = replace(timed, text="free(): invalid pointer")
+    assert not corrupt.admits(replace(runs, text=corrupt.text))
 
 
 @pytest.mark.parametrize("code", ASTRAY)

@@ -685,6 +685,31 @@ Extension modules: numpy._core._multiarray_umath (total: 40)
 """
 
 
+PRINTED_BY_A_KERNEL = (
+    "/tmp/abc.py:43: unknown: block: [0,0,0], thread: [0,0,0] Assertion `x > 0` failed."
+)
+
+
+def test_error_log_of_a_kernel_has_its_assertion_and_not_the_abort_that_follows() -> (
+    None
+):
+    aborts = "terminate called after throwing an instance of 'c10::AcceleratorError'\n"
+    died = f"{LOG}{aborts}frame #0: python3() [0x59f273]\n{DIED}"
+    verified = replace(RECORD.verified, log=f"{PRINTED_BY_A_KERNEL}\n" * 40 + died)
+    facts = facts_of(replace(RECORD, verified=verified))
+    log = error_log(facts.log, "repro.py")
+    assert log.startswith(PRINTED_BY_A_KERNEL.replace("/tmp/", ""))
+    assert log.partition("\n")[2] == error_log(LOG, "repro.py")
+
+
+@pytest.mark.parametrize("kind", [Kind.IMA, Kind.MISMATCH])
+def test_issue_does_not_claim_that_a_memory_fault_needs_variables(kind: Kind) -> None:
+    facts = replace(FACTS, kind=kind, environment=("CUDA_LAUNCH_BLOCKING",))
+    text = issue_text(facts, EXPLAINED, SCRIPT, "")
+    assert ("The failure needs `CUDA_LAUNCH_BLOCKING`" in text) == (kind != Kind.IMA)
+    assert ("The script sets `CUDA_LAUNCH_BLOCKING`." in text) == (kind == Kind.IMA)
+
+
 def test_error_log_replaces_hashed_file_names() -> None:
     file = "csxmdr3at2nbnlu3tvmuwqgsopkdevhbey54wa62jfse5gtjrn6g"
     log = (

@@ -63,6 +63,12 @@ TRIGGERED = "device-side assert triggered"
 _BOUNDS = re.compile(r"out of bounds")
 
 
+def find_printed_assertion(text: str) -> str:
+    """Return the line that a kernel prints when its assertion fails, or ''."""
+    found = _PRINTED.search(text)
+    return line_of(text, found) if found else ""
+
+
 def classify_kernel_death(text: str, stage: Stage) -> Signature | None:
     """Classify the error that killed a kernel; None if there is no such message.
 

@@ -8,6 +8,7 @@ import re
 import tokenize
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import takewhile
 
 from shrinkfx.preloads.preload_bundle import PreloadBundle
 from shrinkfx.program.display_text import cut_text
@@ -393,6 +394,8 @@ def _list_numbers(node: ast.expr) -> Iterator[str]:
 
 TRACEBACK = "Traceback (most recent call last):"
 _FRAME = re.compile(r'^\s+File "([^"]+)", line \d+,? in ')
+_ABORTS = "terminate called "
+"""The first line of what a destructor says after CUDA has failed: the same failure."""
 _DEATH = re.compile(r"^Fatal Python error: ", re.MULTILINE)
 _WARNING = re.compile(
     r"^\S+:\d+: \w*Warning: |^\[?W\d{4} |^\[W\d+ |^\S+:\d+:\d+: (?:warning|note): "
@@ -428,7 +431,8 @@ def error_log(log: str, script: str, above: int = 0, lines: int = 60) -> str:
     opened = [i for i, row in enumerate(rows) if row == TRACEBACK]
     if opened:
         # The first one is the traceback of the exception that caused the last one.
-        known, last = rows[opened[0] : opened[-1] + 1], rows[opened[-1] + 1 :]
+        known, last = rows[: opened[-1] + 1], rows[opened[-1] + 1 :]
+        last = list(takewhile(lambda row: not row.startswith(_ABORTS), last))
         rows = [*known, *_drop_shrinkfx_frames(_from_script(last, script))]
     elif death:
         rows = [*rows, *_crash_stack(log[death.start() :].splitlines(), script)]

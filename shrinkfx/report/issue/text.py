@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from shrinkfx.failure.readers.device import find_printed_assertion
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.findings.code import CodeLine
 from shrinkfx.findings.decisions import PARTS, format_decisions
@@ -195,7 +196,8 @@ def facts_of(record: RunRecord, *, anonymous: bool = False) -> IssueFacts:
     inductor = repr(dict(conditions.inductor)) if conditions.inductor else ""
     written, log = verified.written, without_warnings(verified.log)
     # The output of a loop may be long before the traceback that ends it.
-    _, opens, rest = f"\n{log}".partition(f"\n{TRACEBACK}\n")
+    above, opens, rest = f"\n{log}".partition(f"\n{TRACEBACK}\n")
+    kept = f"{find_printed_assertion(above)}\n{TRACEBACK}\n{rest}".lstrip()
     return IssueFacts(
         kind=failure.seen.kind,
         stage=failure.seen.stage,
@@ -218,7 +220,7 @@ def facts_of(record: RunRecord, *, anonymous: bool = False) -> IssueFacts:
         caveats=record.remaining_causes,
         minimal=search.minimal,
         stopped=search.stopped,
-        log=cut_middle(f"{TRACEBACK}\n{rest}" if opens else log, _LOG),
+        log=cut_middle(kept if opens else log, _LOG),
         needed_files=tuple(file.name for file in written.files[1:]),
         versions=tuple(f"{name} {known}" for name, known in record.versions.items()),
         anonymous=anonymous,
@@ -296,6 +298,8 @@ def _values_of_failure(
     refusal = explanation.chain.refusal if explanation.chain else None
     symbols = refusal.symbols if refusal else ()
     kernel = _USER_KERNEL.search(first)
+    # On a GPU, the repro of a memory fault was not run without these.
+    untested = facts.kind is Kind.IMA and "CUDA_LAUNCH_BLOCKING" in facts.environment
     operators = list_named_operators(facts, explanation)
     return {
         "compiler": COMPILERS[facts.backend],
@@ -308,6 +312,7 @@ def _values_of_failure(
         "fails_on": [version for version in facts.tested if facts.tested[version]],
         "passes_on": [version for version in facts.tested if not facts.tested[version]],
         "variables": [name for name in facts.environment if name not in stated],
+        "needs_variables": not (facts.interpreted or untested),
         "torch": next((v for name, _, v in versions if name == "torch"), ""),
         "invalid_inputs": strip_origins(explanation.inputs, explanation),
         "user_kernel": kernel[1] if kernel else "",
