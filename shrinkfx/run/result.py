@@ -303,8 +303,6 @@ def result_of(
     )
 
 
-_SANITIZE_TIMEOUT_S = 600.0
-
 _CHECKS = 4
 """Minimum time for an optional check, as a number of checks."""
 
@@ -369,8 +367,6 @@ def _sanitized(result: Result, *, on_gpu: bool) -> tuple[MemoryReport | None, st
         The report, or None and the reason.
     """
     client = replace(result.client, patience=None)
-    limits = replace(client.limits, timeout_s=_SANITIZE_TIMEOUT_S)
-    client = client.with_limits(limits, client.meter)
     guard = client.options.guard_pages
     tool = guard if guard.is_sanitizer else Guard.MEMCHECK
     client = client.with_options(
@@ -585,7 +581,7 @@ def verify_as_is(result: Result, printed: Printed) -> RunRecord:
         # A printed program is not embedded: the search has an earlier one to verify.
         as_source = not printed.unprintable and result.no_source is None
         listed = result.candidate.listing is not None and as_source
-        variables = variables_to_test(context.options.environment)
+        variables = _variables_to_test(context, record.signature)
         if not context.budget.has((len(variables) + 2) * context.budget.pace_s):
             variables = []
         server, limits = context.worker, client.limits
@@ -606,6 +602,16 @@ def verify_as_is(result: Result, printed: Printed) -> RunRecord:
     log = runner.logs[-1] if runner.logs else ""
     above = lines_left_out(script.read_text(encoding="utf-8"))
     return replace(record, verified=VerifiedRepro(written, *counts, log, above))
+
+
+def _variables_to_test(context: RunContext, failure: Signature) -> list[str]:
+    """Return the environment variables without which the repro may still fail.
+
+    On a GPU, the worker sets some that make memory faults deterministic.
+    """
+    fault = failure.kind in (Kind.IMA, Kind.CRASH)
+    ours = {} if fault or not context.on_gpu else context.ready.environment
+    return variables_to_test({**context.options.environment, **ours})
 
 
 def _is_compiled(failure: Signature, backend: str) -> bool:
@@ -703,7 +709,7 @@ def verify_by_command(result: Result, printed: Printed) -> RunRecord:
                 record = replace(record, conditions=conditions)
             worker = context.worker
             ways = ways_to_carry(context, worker, bare, limits, printed, record)
-            variables = variables_to_test(context.options.environment)
+            variables = _variables_to_test(context, record.signature)
             written = write_smallest_repro(
                 *(context.out, printed, record, ways, runner, variables),
                 no_source=result.no_source,

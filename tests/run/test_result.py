@@ -84,6 +84,9 @@ def verified(
     memory: Memory | None = None,
     rate: float = 1.0,
     paddings: list[int] | None = None,
+    target: Signature = OVERRUN,
+    dies: Ending = DIES,
+    ready: Ready | None = None,
 ) -> tuple[RunRecord, list[Guard]]:
     """Verify; ``fails`` tells of each run with these pages whether that text does.
 
@@ -98,7 +101,7 @@ def verified(
         if paddings is not None:
             paddings.append(asked["padding"])
         found = fails(side, runs.count(side), text)
-        return LATE if found is None else DIES if found else PASSES
+        return LATE if found is None else dies if found else PASSES
 
     @contextlib.contextmanager
     def bare(
@@ -111,6 +114,7 @@ def verified(
 
     monkeypatch.setattr(RunContext, "bare_server", bare)
     server: Any = FakeServer(printed)
+    server.ready = ready or Ready()
 
     def listen(event: Event) -> None:
         if isinstance(event, NoteAdded):
@@ -119,9 +123,9 @@ def verified(
     context = RunContext(Options(Path("model.pt2")), folder, listen)
     client = CheckClient(server, Limits(9.0, 1 << 30), CheckOptions(guard_pages=pages))
     context.worker = server
-    subject = Subject(context, BEST, ProgramSize(1), client, OVERRUN, rate)
+    subject = Subject(context, BEST, ProgramSize(1), client, target, rate)
     result = Result(
-        *(subject, BEST, "program", OVERRUN), rate=rate, memory=memory or FAULT
+        *(subject, BEST, "program", target), rate=rate, memory=memory or FAULT
     )
     return verify_result(result, write_result(result)), runs
 
@@ -135,6 +139,35 @@ def test_repro_of_a_memory_error_is_run_in_ten_new_processes(
     text = (tmp_path / "repro.py").read_text()
     assert "# Fails:   in 10 of 10 runs, each in a new process" in text
     assert "for _ in range(" not in text
+
+
+ASSERTS = Ending("signal", signal.SIGABRT, log="index out of bounds: 0 <= tmp4 < 9L\n")
+OUTSIDE = Signature(Kind.ASSERT, Stage.RUN, "index out of bounds")
+
+
+@pytest.mark.parametrize("needs", [False, True])
+@pytest.mark.parametrize(("target", "dies"), [(OVERRUN, DIES), (OUTSIDE, ASSERTS)])
+def test_variables_of_a_gpu_stay_only_if_the_failure_needs_them(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    target: Signature,
+    dies: Ending,
+    needs: bool,
+) -> None:
+    """A memory fault keeps them: they make it deterministic."""
+    name = "CUDA_LAUNCH_BLOCKING"
+    ready = Ready(for_cuda=True, environment={name: "1"})
+    found, _ = verified(
+        *(tmp_path, monkeypatch, lambda _, __, text: not needs or name in text),
+        pages=Guard.OFF,
+        memory=Memory(),
+        target=target,
+        dies=dies,
+        ready=ready,
+    )
+    assert found.verified.always_fails
+    text = (tmp_path / "repro.py").read_text()
+    assert (name in text) == (needs or target is OVERRUN)
 
 
 def test_runs_of_a_flaky_failure_are_independent(
