@@ -212,6 +212,7 @@ def _timed(server: Server, package: str, clock: Clock) -> dict[str, Any]:
     for name, ask in asked.items():
         if clock.left_s() > 0:
             told[name] = _seconds(ask())
+            print(f"seconds of a check, {name}: {told[name]}", flush=True)
     return told
 
 

@@ -358,7 +358,7 @@ BUDGETS = {
     "cli": 1_470,
     "events": 360,
     "explain": 2_340,
-    "failure": 1_485,
+    "failure": 1_490,
     "findings": 690,
     "intake": 1_925,
     "journal": 370,
@@ -366,7 +366,7 @@ BUDGETS = {
     "preloads": 920,
     "program": 2_630,
     "protocol": 1_170,
-    "report": 3_250,
+    "report": 3_260,
     "run": 4_985,
     "search": 1_380,
     "strategies": 810,
@@ -374,7 +374,7 @@ BUDGETS = {
     "system": 550,
     "testing": 370,
     "top": 170,
-    "worker": 16_685,
+    "worker": 16_675,
 }
 """The most code lines of each package. Raising one needs a dated reason in
 ``docs/decisions.md``; lower it when a package has become smaller."""

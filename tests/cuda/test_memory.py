@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from shrinkfx.check.client.server import GUARDED_WORKER, Server
+from shrinkfx.check.oracle import CheckClient, Limits
 from shrinkfx.failure.classify import classify_ending
 from shrinkfx.failure.readers import memory
 from shrinkfx.failure.signature import Kind, Stage
@@ -30,6 +31,7 @@ pytestmark = [
     pytest.mark.cuda,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here"),
 ]
+LIMITS = Limits(180.0, 32 << 30)
 needs_nvcc = pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc here")
 
 
@@ -69,7 +71,8 @@ def _healthy(tmp_path: Path) -> Iterator[Server]:
 
 
 def check(server: Server, guard: Guard) -> tuple[Ending, Observation]:
-    ending = server.ask(Request(CheckOriginal(), CheckOptions(guard_pages=guard)))
+    client = CheckClient(server, LIMITS, CheckOptions(guard_pages=guard))
+    ending = client.ask(CheckOriginal())
     return ending, classify_ending(ending)
 
 
