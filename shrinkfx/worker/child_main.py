@@ -54,7 +54,9 @@ class AnyWorker(Protocol):
 
     def perform(self, request: Request, note: Note, folder: Path) -> Answer: ...
 
-    def instrument(self, request: Request, note: Note, folder: Path) -> Request: ...
+    def compile_for_sanitizer(
+        self, request: Request, note: Note, folder: Path
+    ) -> Request: ...
 
 
 def choose_work(worker: AnyWorker, request: Request) -> Work:
@@ -78,9 +80,10 @@ def choose_work(worker: AnyWorker, request: Request) -> Work:
                 environment = asan.sanitizer_environment(environment, folder)
             except asan.CannotSanitize as error:
                 return NotSanitized(str(error))
-            job_request = worker.instrument(request, note, folder)
         elif library:
             environment = guard_pages.guarded_environment(environment, library)
+        if request.options.sanitize or tool:
+            job_request = worker.compile_for_sanitizer(request, note, folder)
         (folder / JOB).write_text(Job(worker.setup, job_request).to_line())
         once = "-P", "-m", "shrinkfx.worker", "--once", str(folder)
         return _exec_under(tool, environment, *once)

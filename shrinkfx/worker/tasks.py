@@ -49,7 +49,7 @@ from shrinkfx.worker.checking import evidence
 from shrinkfx.worker.checking.check import (
     Check,
     check_undeclared_sizes,
-    compile_instrumented,
+    compile_for_sanitizer,
 )
 from shrinkfx.worker.checking.reference import Reference
 from shrinkfx.worker.cpu_memory import guard_pages
@@ -125,14 +125,16 @@ class Worker(WorkerState):
             guard_pages.set_guard_side(side)
         _set_variables(request.options.environment)
 
-    def instrument(self, request: Request, note: Note, folder: Path) -> Request:
-        """Compile the program for an interpreter that runs under AddressSanitizer."""
+    def compile_for_sanitizer(
+        self, request: Request, note: Note, folder: Path
+    ) -> Request:
+        """Compile the program for an interpreter that runs under a sanitizer."""
         build = self._input_program
         if isinstance(request.task, requests.CheckCandidate):
             build = partial(self.build_candidate, request.task, request.options)
         elif not isinstance(request.task, requests.CheckOriginal):
             return request
-        return compile_instrumented(self.setup, build, request, note, folder)
+        return compile_for_sanitizer(self.setup, build, request, note, folder)
 
     def describe(self, job: Job) -> Description:
         self.prepare_eager()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -21,7 +21,7 @@ from shrinkfx.protocol.requests import (
     Setup,
     Task,
 )
-from shrinkfx.worker.child_main import choose_work
+from shrinkfx.worker.child_main import JOB, choose_work
 from shrinkfx.worker.forkserver.supervise import Note, supervise
 from shrinkfx.worker.model import Program
 
@@ -64,8 +64,10 @@ class OnGpu:
         note("done")
         return Done()
 
-    def instrument(self, request: Request, note: Note, folder: Path) -> Request:
-        return request
+    def compile_for_sanitizer(
+        self, request: Request, note: Note, folder: Path
+    ) -> Request:
+        return replace(request, options=replace(request.options, package="early.pt2"))
 
 
 def run_check(folder: Path, guard: Guard, task: Task | None = None) -> Observation:
@@ -87,6 +89,7 @@ def test_check_runs_a_new_python_under_compute_sanitizer(
     assert f"asked: --tool={tool} --target-processes=application-only" in seen.log
     assert ("--leak-check=no" in seen.log) == (tool is Guard.MEMCHECK)
     assert f"-P -m shrinkfx.worker --once {tmp_path / 'child'}" in seen.log
+    assert "early.pt2" in (tmp_path / "child" / JOB).read_text()
     assert seen.signature is not None
     known = seen.signature.kind, seen.signature.stage, seen.signature.detail
     assert known == (Kind.IMA, Stage.RUN, MEMORY_FAULT)

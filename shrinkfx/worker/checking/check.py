@@ -446,28 +446,34 @@ def _run_until_it_fails(
     return answer
 
 
-def compile_instrumented(
+def compile_for_sanitizer(
     setup: Setup,
     build: Callable[[], RebuiltCandidate],
     request: Request,
     note: Note,
     folder: Path,
 ) -> Request:
-    """Compile a program for an interpreter that runs it under AddressSanitizer.
+    """Compile a program for an interpreter that runs it under a sanitizer.
+
+    For AddressSanitizer, the kernels are instrumented. Under compute-sanitizer, to time
+    kernels would take minutes.
 
     Args:
         build: returns the program.
 
     Returns:
         The request, with the compiled package. If compiling fails, the request is
-        unchanged: the interpreter compiles the program and reports the failure.
+        unchanged: the interpreter compiles the program and reports the failure. With
+        torch.compile there are no packages.
     """
-    options, package = request.options, str(folder / "instrumented.pt2")
+    options, package = request.options, str(folder / "sanitized.pt2")
+    if setup.backend == Backend.INDUCTOR:
+        return request
     build_options = replace(options, package=package, sanitize=False)
     try:
         exported = build().exported
         note(Stage.COMPILE)
-        with aoti.instrument_kernels(asan.FLAGS):
+        with aoti.instrument_kernels(asan.FLAGS if options.sanitize else ""):
             inductor = _inductor_options(setup, build_options)
             aoti.build_once(exported, folder, inductor, build_options)
     except Exception:  # noqa: BLE001 - it is tried again, and told then
