@@ -323,7 +323,7 @@ def normalise_cpp(text: str) -> str:
 def demangled_name(mangled: str) -> str:
     """Return the name in a mangled symbol, without the parameter types.
 
-    >>> plain_name("_ZN2at5emptyEl"), plain_name("_Z3logf")
+    >>> demangled_name("_ZN2at5emptyEl"), demangled_name("_Z3logf")
     ('at::empty', 'log')
     """
     parts, rest = [], re.sub(r"^_Z[NLK]*", "", mangled)

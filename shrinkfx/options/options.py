@@ -214,7 +214,7 @@ class ScriptFailure(Message):
             lacking: sentences about state that only the process of the script had.
 
         Raises:
-            FailsOtherwise: the failure cannot be that of the script.
+            FailsDifferently: the failure cannot be that of the script.
         """
         if seen.stage not in _IMPOSSIBLE_STAGES[self.failed]:
             return

@@ -387,7 +387,7 @@ def _require_same_as_script(original: InputProgram, seen: Signature) -> None:
     """Refuse a failure other than the script's, if no option names a failure.
 
     Raises:
-        FailsOtherwise: the failure is another one.
+        FailsDifferently: the failure is another one.
     """
     options = original.context.options
     is_open = not (options.until or options.match or original.command)

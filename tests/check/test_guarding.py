@@ -114,7 +114,7 @@ SPOILED = Ending(
     "exit",
     stage="run",
     answer=Raised(
-        "Spoiled",
+        "ZoneOverwritten",
         "red zones: illegal memory access: write 4 bytes past the end of a tensor of "
         "64 bytes, in triton_poi_fused_0",
     ),

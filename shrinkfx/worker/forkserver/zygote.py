@@ -57,7 +57,7 @@ def _fork_detached() -> int | None:
             return None
         os.waitpid(intermediate, 0)
     except OSError as error:
-        print(f"no stem: {error}", file=sys.stderr)
+        print(f"no zygote: {error}", file=sys.stderr)
     finally:
         become_subreaper()
         os.close(write_end)
@@ -74,7 +74,7 @@ def _report_zygote(read_end: int, write_end: int) -> None:
             return
         os.write(write_end, b"%d" % zygote_pid)
     except OSError as error:
-        print(f"no stem: {error}", file=sys.stderr)
+        print(f"no zygote: {error}", file=sys.stderr)
     os._exit(0)
 
 
