@@ -26,7 +26,7 @@ from shrinkfx.failure.signature import UNTIL, Signature, is_until_target
 from shrinkfx.options.options import Options
 from shrinkfx.run.context import RunContext, server_for
 from shrinkfx.run.observe import reproduce_failure, wants_guard_pages
-from shrinkfx.run.result import INDEPENDENT_RUNS
+from shrinkfx.run.verification import INDEPENDENT_RUNS
 
 KEYS = {
     *("title", "url", "device", "torch", "stage", "kind", "message"),

@@ -74,7 +74,7 @@ from shrinkfx.run.pipeline import run
 from shrinkfx.run.retrieve import Retrieved, find_candidate
 from shrinkfx.run.retrieve import retrieve as retrieve_from
 from shrinkfx.run.sweep import Swept, run_sweep
-from shrinkfx.run.verify import Confirmed, run_repro
+from shrinkfx.run.verify_command import Confirmed, run_repro
 from shrinkfx.search.strategy import available as available_strategies
 from shrinkfx.search.strategy import choose
 

@@ -502,7 +502,7 @@ class Spent:
 
 @dataclass(frozen=True)
 class RunRecord:
-    """The results of a run; each phase fills in a part (``run/result.py``).
+    """The results of a run; each phase fills in a part (``run/verification.py``).
 
     Attributes:
         command: the command line of the run, without paths of this machine.

@@ -74,8 +74,8 @@ from shrinkfx.run.observe import (
     load_or_find_subject,
     wants_guard_pages,
 )
-from shrinkfx.run.result import Result, VerifiedResult
 from shrinkfx.run.simplification import with_values
+from shrinkfx.run.verification import Result, VerifiedResult
 from shrinkfx.system.folders import draft_of, publish_draft, write_json
 
 logger = logging.getLogger(__name__)

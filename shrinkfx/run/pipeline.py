@@ -44,18 +44,18 @@ from shrinkfx.run.observe import (
     wants_guard_pages,
 )
 from shrinkfx.run.reduction import SearchResult, reduce
-from shrinkfx.run.result import (
+from shrinkfx.run.simplification import (
+    drop_listing,
+    record_minimal_kinds,
+    reduce_listing,
+)
+from shrinkfx.run.verification import (
     Verification,
     VerifiedResult,
     conclude,
     make_record,
     result_of,
     with_end,
-)
-from shrinkfx.run.simplification import (
-    drop_listing,
-    record_minimal_kinds,
-    reduce_listing,
 )
 
 

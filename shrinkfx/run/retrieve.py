@@ -33,13 +33,13 @@ from shrinkfx.run.observe import (
     describe_program,
     require_schema,
 )
-from shrinkfx.run.result import (
+from shrinkfx.run.simplification import with_values
+from shrinkfx.run.verification import (
     Result,
     analyze_memory_error,
     verify_result,
     write_result,
 )
-from shrinkfx.run.simplification import with_values
 from shrinkfx.system.folders import minimal_program
 
 _FOLDER = "candidate-"

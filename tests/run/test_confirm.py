@@ -29,7 +29,7 @@ from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.report.record import ProgramSize, VerifiedRepro
 from shrinkfx.run.context import RunContext, Subject
 from shrinkfx.run.reduction import reduce
-from shrinkfx.run.result import (
+from shrinkfx.run.verification import (
     INDEPENDENT_RUNS,
     Verification,
     VerifiedResult,

@@ -59,7 +59,7 @@ from shrinkfx.run.folder import (
     open_run_folder,
     record_run_end,
 )
-from shrinkfx.run.result import Result, VerifiedResult
+from shrinkfx.run.verification import Result, VerifiedResult
 from shrinkfx.system.folders import lock_folder
 from shrinkfx.testing import chain, whole
 

@@ -38,8 +38,8 @@ from shrinkfx.report.record import ProgramSize
 from shrinkfx.run.context import RunContext, Subject
 from shrinkfx.run.pipeline import verify_reduction
 from shrinkfx.run.reduction import SearchResult, reduce
-from shrinkfx.run.result import VerifiedResult
 from shrinkfx.run.simplification import record_minimal_kinds, reduce_listing
+from shrinkfx.run.verification import VerifiedResult
 from shrinkfx.testing import chain, listing, whole
 
 WHOLE = whole(chain("x", "relu", "tanh", "cos"))

@@ -52,13 +52,13 @@ from shrinkfx.report.record import OtherCauses, ProgramSize
 from shrinkfx.run import simplification as making_smaller
 from shrinkfx.run.context import RunContext, Subject
 from shrinkfx.run.reduction import SearchResult, reduce
-from shrinkfx.run.result import with_short_names
 from shrinkfx.run.simplification import (
     VALUES,
     drop_listing,
     record_minimal_kinds,
     reduce_listing,
 )
+from shrinkfx.run.verification import with_short_names
 from shrinkfx.testing import chain, listing, whole
 
 WHOLE = whole(chain("x", "relu", "tanh", "cos"))

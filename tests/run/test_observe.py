@@ -64,7 +64,7 @@ from shrinkfx.run.observe import (
     reproduce_failure,
     require_any_adjacent_memory,
 )
-from shrinkfx.run.result import Result, make_record
+from shrinkfx.run.verification import Result, make_record
 from shrinkfx.testing import FLOATS, chain, operator, skeleton, whole
 
 # What the baseline and the search are told of what a user has asked for.

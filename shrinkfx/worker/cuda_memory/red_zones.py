@@ -109,7 +109,7 @@ def check_zones(when: str) -> None:
         when: what has run, for the message.
 
     Raises:
-        ZoneOverwritten: a zone was overwritten; says next to which tensor, and how far away.
+        ZoneOverwritten: says next to which tensor, and how far away.
     """
     if _zones is not None:
         _zones.shrinkfx_zones_look()

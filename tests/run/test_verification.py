@@ -42,7 +42,7 @@ from shrinkfx.report.record import Memory, ProgramSize, RunRecord, VerifiedRepro
 from shrinkfx.report.repro import SAVED
 from shrinkfx.run.context import RunContext, Subject
 from shrinkfx.run.observe import choose_guard_pages
-from shrinkfx.run.result import (
+from shrinkfx.run.verification import (
     Result,
     analyze_memory_error,
     by_first_names,

@@ -29,7 +29,12 @@ from shrinkfx.protocol.answers import Ending
 from shrinkfx.protocol.choices import Guard
 from shrinkfx.protocol.requests import RunCommand
 from shrinkfx.report.header import read_failure
-from shrinkfx.run.verify import InterpreterResult, Others, backend_for, by_version
+from shrinkfx.run.verify_command import (
+    InterpreterResult,
+    Others,
+    backend_for,
+    by_version,
+)
 
 # What ``--verify`` says of a script.
 
