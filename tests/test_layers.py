@@ -366,7 +366,7 @@ BUDGETS = {
     "preloads": 920,
     "program": 2_630,
     "protocol": 1_170,
-    "report": 3_260,
+    "report": 3_265,
     "run": 4_985,
     "search": 1_380,
     "strategies": 810,

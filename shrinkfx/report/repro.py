@@ -126,7 +126,7 @@ def write_repro(
         format_header(record, *remarks),
         _imports(record, definitions, *_modules(printed)),
         unpacking,
-        *_registrations(definitions),
+        *_registrations(record, definitions),
         *values.helpers(),
         module,
         inputs,
@@ -183,7 +183,7 @@ def write_embedded(
         format_header(record, *remarks),
         _imports(record, definitions, "base64", "io"),
         unpacking,
-        *_registrations(definitions),
+        *_registrations(record, definitions),
         "\n".join(load),
         format_run(
             record, "program = exported", "failing", compiled_for, "model.forward"
@@ -211,7 +211,11 @@ def write_registrations(
     record: RunRecord, definitions: Sequence[Definitions], unpacking: str
 ) -> str:
     """Write only the part of a repro that registers operators."""
-    parts = [_imports(record, definitions), unpacking, *_registrations(definitions)]
+    parts = [
+        _imports(record, definitions),
+        unpacking,
+        *_registrations(record, definitions),
+    ]
     return _join(parts)
 
 
@@ -287,11 +291,14 @@ def _modules(printed: Source) -> list[str]:
     return [m for m in ("math", "operator") if re.search(rf"\b{m}\.", text)]
 
 
-def _registrations(definitions: Sequence[Definitions]) -> list[str]:
+def _registrations(record: RunRecord, definitions: Sequence[Definitions]) -> list[str]:
     parts = [_as_part(d.text).strip("\n") for d in definitions]
-    return [f"{_CUSTOM}\n{part}" if "\n" in part else part for part in parts]
+    caches = [_NO_CACHES] if is_jit(record) and definitions else []
+    return [f"{_CUSTOM}\n{p}" if "\n" in p else p for p in parts] + caches
 
 
+_NO_CACHES = "torch._inductor.config.force_disable_caches = True  # they miss changes"
+"""The caches of torch.compile do not notice that custom code has changed."""
 _CUSTOM = "# Custom code that the program needs:"
 
 

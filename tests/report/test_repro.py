@@ -155,6 +155,20 @@ def test_random_values_of_timed_kernels_are_those_of_the_search() -> None:
         ast.parse(text)
 
 
+def test_repro_with_custom_code_disables_the_caches_of_torch_compile() -> None:
+    """They would give the old result after a change of that code."""
+    code = [Definitions("from torch import ops\n\nx = ops.aten\n")]
+    disabled = "torch._inductor.config.force_disable_caches = True"
+    for backend, definitions, expected in (
+        (Backend.INDUCTOR, code, True),
+        (Backend.INDUCTOR, [], False),
+        (Backend.AOTI, code, False),
+    ):
+        text = write_repro(PRINTED, about(backend=backend), definitions, Data.SEEDED)
+        assert (disabled in text.text) == expected
+        ast.parse(text.text)
+
+
 FAILING = {"failing": "exported.example_inputs[0]"}
 
 
