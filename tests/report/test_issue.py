@@ -685,6 +685,12 @@ Extension modules: numpy._core._multiarray_umath (total: 40)
 """
 
 
+def test_title_keeps_the_class_of_a_key_error() -> None:
+    message = "InductorError: LoweringException: KeyError: -1 (aten.cumsum.default)"
+    facts = replace(FACTS, kind=Kind.COMPILE_ERROR, message=message)
+    assert "KeyError: -1 (aten.cumsum" in issue_text(facts, EXPLAINED, SCRIPT, "")[:150]
+
+
 PRINTED_BY_A_KERNEL = (
     "/tmp/abc.py:43: unknown: block: [0,0,0], thread: [0,0,0] Assertion `x > 0` failed."
 )

@@ -560,7 +560,8 @@ def list_named_operators(facts: IssueFacts, explanation: Explanation) -> list[st
     return list(dict.fromkeys(map(strip_default_overload, names or facts.targets)))
 
 
-_CLASSES = re.compile(r"^(?:[\w.]*(?:Error|Exception): )+")
+_CLASS = r"\w*(?:Error|Exception): "
+_CLASSES = re.compile(rf"^(?:[\w.]*{_CLASS})*(?!KeyError)[\w.]*{_CLASS}")
 
 _SYMPTOMS = {
     Kind.MISMATCH: ("wrong result", "of"),
