@@ -110,8 +110,9 @@ class BusyNotice:
         self._was_noted = True
         self._note(
             f"the machine is busy ({ending.runnable} runnable processes on "
-            f"{self._cores} cores): of its {ending.seconds:.0f} s, a check waited "
-            f"{ending.waited_s:.0f} s for a core; --timeout does not include waiting"
+            f"{self._cores} cores): a check took {ending.seconds:.0f} s, of which it "
+            f"waited {ending.waited_s:.0f} s for a core; --timeout does not include "
+            "waiting"
         )
 
 

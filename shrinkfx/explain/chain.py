@@ -694,7 +694,8 @@ def find_culprits(
         )
     if not loads and user:
         return (user, *_readers(view, chain, user)), (
-            f"The index is {_formula(chain)}, which depends on no tensor: it comes "
+            f"The index is {_formula(chain)}, which is not "
+            "computed from the values of a tensor: it comes "
             f"from the lowering of {user.operator}."
         )
     if loads and user and _all_as_in_eager(view, chain, user):

@@ -241,16 +241,16 @@ def explain_other_kind(requested: str, seen: Kind) -> str:
 _OTHER_KIND: Mapping[tuple[str, Kind], str] = {
     (Kind.IMA, Kind.CRASH): (
         "on a CPU, an illegal memory access shows as a segmentation fault (or death by "
-        "another signal); shrinkfx reports such a failure as crash, and --until ima "
-        "accepts it"
+        "another signal), so the kind of the failure is crash; --until ima accepts "
+        "both kinds"
     ),
     (Kind.CRASH, Kind.IMA): (
-        "the process reported an illegal memory access before it died; shrinkfx "
-        "reports such a failure as ima, and --until crash accepts it"
+        "the process reported an illegal memory access before it died, so the kind of "
+        "the failure is ima; --until crash accepts both kinds"
     ),
     (Kind.MISMATCH, Kind.NAN): (
-        "the result is not finite where eager's is; shrinkfx reports such a failure "
-        "as nan, and --until mismatch accepts it"
+        "the result is not finite where eager's is, so the kind of the failure is nan; "
+        "--until mismatch accepts both kinds"
     ),
 }
 

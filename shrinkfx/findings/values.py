@@ -20,7 +20,7 @@ _OTHER_VALUES = (
 )
 
 _EXACT = {
-    "eager": "eager in float64 confirms eager's values",
+    "eager": "a float64 run of eager agrees with eager",
     "compiled": "eager in float64 confirms the compiled values",
     "both": "eager in float64 is near both results",
     "neither": "eager in float64 confirms neither result",
@@ -110,7 +110,7 @@ class WrongValue(Message):
             how = f"{_OTHER_VALUES}: {describe_error(wrong, 'differ')}"
         evidence = []
         if self.separated:
-            evidence.append("with a kernel that also returns its intermediate values")
+            evidence.append("by letting the kernel return its intermediate values")
         if self.without:
             operators = _some([o.operator for o in self.without])
             evidence.append(f"in a program without {operators}")

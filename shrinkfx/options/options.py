@@ -263,8 +263,8 @@ class FailureOptions:
         None,
         metavar="N",
         help="how often to run the input program before concluding that it does "
-        "not fail; default: at most 100 runs, and at most the time of the compilation "
-        "(but at least 6 s and at most 1 minute)",
+        "not fail; default: up to 100 runs, fewer if these take longer than the "
+        "compilation (6 s to 1 minute)",
         more="The message then states how many runs there were. On the "
         "interpreter, each probe runs once, until one shows the failure",
         check=require_above_zero,

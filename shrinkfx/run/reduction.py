@@ -471,7 +471,8 @@ def _ablate(program: Subject, state: SearchResult) -> None:
         state.second = [(rest, verdict)]
         more = f" or any call of {', '.join(sorted(wrong))}" if wrong else ""
         context.note(
-            "note: the input program also fails without the operators of the reduced "
-            f"program{more}, because of the same bug or a different one; to write a "
-            f"repro: shrinkfx --candidate {rest.digest[:DIGITS]} --out {context.out}"
+            "note: the rest of the input program, without the operators of the reduced "
+            f"program{more}, fails too, because of the same bug or a different one; a "
+            "repro of it: "
+            f"shrinkfx --candidate {rest.digest[:DIGITS]} --out {context.out}"
         )

@@ -100,7 +100,7 @@ class Asker:
             self.cached += 1
             return self._apply_confirmations(candidate, verdict) if judged else verdict
         if self._most is not None and self.query_count >= self._most:
-            raise PhaseLimitReached(f"limit of {self._most} checks reached")
+            raise PhaseLimitReached(f"its limit of {self._most} checks reached")
         verdict = self._recalled(candidate) or self._query_oracle(
             strategy, candidate, shown
         )

@@ -23,7 +23,9 @@ def busy_notes(*endings: Ending) -> list[str]:
 def test_busy_machine_is_reported_once() -> None:
     (line,) = busy_notes(STARVED, STARVED)
     busy = "the machine is busy (12 runnable processes on 2 cores)"
-    assert line.startswith(f"{busy}: of its 60 s, a check waited 50 s for a core;")
+    assert line.startswith(
+        f"{busy}: a check took 60 s, of which it waited 50 s for a core;"
+    )
 
 
 @pytest.mark.parametrize(

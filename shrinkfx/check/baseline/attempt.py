@@ -256,7 +256,7 @@ class Attempt:
             if math.isfinite(self.seconds):
                 within = f", for at most {max(1.0, self.seconds):.0f} s"
             often = f"has not failed; running it up to {max_runs} times{within}"
-            until = f"has failed; running it until {ENOUGH} runs have failed"
+            until = "has failed; running it again to measure how often it fails"
             note(f"the program {often if self.target is None else until}")
         while not self._are_enough() and not self._is_exhausted():
             # At first, each run has its own process: a run may see another one's state.

@@ -63,7 +63,9 @@ def probe_baseline(
             silent.add(probe)
         unseen = _list_unchecked(ending)
         finding = _describe_probe(probe, seen, complete=not unseen)
-        note(f"--probe {probe} ({_LOOKS_AT[probe]}): {cut_text(finding, _NOTED)}")
+        note(
+            f"checked {_LOOKS_AT[probe]} (--probe {probe}): {cut_text(finding, _NOTED)}"
+        )
         described.append(f"{probe}: {finding}")
         if unseen:
             warnings[probe] = f"not checked: {'; '.join(unseen)}"

@@ -355,7 +355,7 @@ def find_whole_candidate_baseline(
     return None
 
 
-_STOCK = "no result with the fast build: compiling the program as PyTorch does"
+_STOCK = "the fast build gave no result: compiling the program as PyTorch does"
 
 
 # Errors for a program whose failing run had state that no other process has.
