@@ -49,7 +49,7 @@ class Outcome(StrEnum):
         return cls.NOT_TESTED if value == "not asked" else None
 
 
-EAGER_FAILS = "Eager fails on the input program, too: check its inputs first."
+EAGER_FAILS = "Eager fails on the input program, too: check inputs and operators first."
 """The first sentence on a cause if eager is no reference."""
 
 
