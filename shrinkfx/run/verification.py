@@ -367,6 +367,9 @@ def _sanitized(result: Result, *, on_gpu: bool) -> tuple[MemoryReport | None, st
         The report, or None and the reason.
     """
     client = replace(result.client, patience=None)
+    # AddressSanitizer takes longer than a check; compute-sanitizer may not end.
+    limits = client.limits if on_gpu else replace(client.limits, timeout_s=600.0)
+    client = client.with_limits(limits, client.meter)
     guard = client.options.guard_pages
     tool = guard if guard.is_sanitizer else Guard.MEMCHECK
     client = client.with_options(

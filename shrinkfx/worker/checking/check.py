@@ -469,6 +469,8 @@ def compile_for_sanitizer(
     options, package = request.options, str(folder / "sanitized.pt2")
     if setup.backend == Backend.INDUCTOR:
         return request
+    if options.package and not options.sanitize:
+        package = options.package  # which needs no instrumentation
     build_options = replace(options, package=package, sanitize=False)
     try:
         exported = build().exported
