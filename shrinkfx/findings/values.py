@@ -21,9 +21,9 @@ _OTHER_VALUES = (
 
 _EXACT = {
     "eager": "a float64 run of eager agrees with eager",
-    "compiled": "eager in float64 confirms the compiled values",
-    "both": "eager in float64 is near both results",
-    "neither": "eager in float64 confirms neither result",
+    "compiled": "a float64 run of eager agrees with the compiled program",
+    "both": "a float64 run of eager is near both results",
+    "neither": "a float64 run of eager agrees with neither",
 }
 
 

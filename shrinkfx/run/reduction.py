@@ -472,7 +472,6 @@ def _ablate(program: Subject, state: SearchResult) -> None:
         more = f" or any call of {', '.join(sorted(wrong))}" if wrong else ""
         context.note(
             "note: the rest of the input program, without the operators of the reduced "
-            f"program{more}, fails too, because of the same bug or a different one; a "
-            "repro of it: "
-            f"shrinkfx --candidate {rest.digest[:DIGITS]} --out {context.out}"
+            f"program{more}, also fails, because of the same bug or another one; for a "
+            f"repro: shrinkfx --candidate {rest.digest[:DIGITS]} --out {context.out}"
         )
