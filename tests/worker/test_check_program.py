@@ -296,6 +296,13 @@ def test_filled_result_keeps_values_and_strides() -> None:
         assert result.stride() == x.to(torch.int32).stride()
 
 
+def test_results_in_a_program_of_dynamo_get_tails() -> None:
+    x = torch.ones(3)
+    compiled = torch.compile(lambda x: narrow(x), backend="eager", fullgraph=True)
+    for way in ways(compiled, x, [SHORT]):
+        assert way(x).untyped_storage().nbytes() >= 8 * x.numel()
+
+
 def test_tails_are_filled_only_if_requested() -> None:
     assert ways(as_declared, torch.ones(2), ()) == [as_declared]
     recorded = ways(as_declared, torch.ones(1), [SHORT], compiled_view="folder")

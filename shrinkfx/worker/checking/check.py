@@ -341,9 +341,8 @@ def _run_probe(
 
 def check_compiled(check: Check) -> Answer:
     """Check a program with a compiler: compile it, load it, run it and compare."""
-    run, options, note, recording = (
-        *(check.run, check.options, check.note, check.recording),
-    )
+    run, options = check.run, check.options
+    note, recording = check.note, check.recording
     if options.guard_pages in (Guard.AFTER, Guard.BEFORE):
         # The inputs were loaded before guard pages were on, so they have none.
         failing, passing = copy.deepcopy((run.failing, run.passing))
@@ -606,7 +605,7 @@ def _answer_key(answer: Answer) -> str:
 
 
 class _Tails(TorchDispatchMode):
-    """Adds a tail to results of operators, which AOTInductor calls by the dispatcher.
+    """Adds a tail to results of operators, which compiled code calls by the dispatcher.
 
     Args:
         operators: the names of the operators.
@@ -618,6 +617,8 @@ class _Tails(TorchDispatchMode):
         super().__init__()
         self._operators, self._declared = frozenset(operators), declared
         self._byte = byte
+
+    is_infra_mode = classmethod(lambda cls: True)  # Dynamo compiles under this mode
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None
