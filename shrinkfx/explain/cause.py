@@ -159,7 +159,7 @@ def _with_findings(
     is_recorded = any(part and part.cause for part in (found.chain, found.values))
     if is_recorded and reduced.ready.backend == Backend.INDUCTOR:
         first = next(filter(_KERNEL.search, found.cause), "")
-        parts = (f"{_RECORDED * (text == first)}{text}" for text in found.cause)
+        parts = (f"{text}{_RECORDED * (text == first)}" for text in found.cause)
         found = replace(found, cause=tuple(parts))
     return found
 
@@ -249,8 +249,8 @@ def _add_mismatch(found: Explanation, mismatch: OperatorMismatch) -> Explanation
     return replace(found, cause=cause, culprits=(mismatch.operator,))
 
 
-_RECORDED = "AOTInductor, whose kernels were examined, fails in the same way: "
-"""Prefix of the sentence about a kernel, if torch.compile compiled the program."""
+_RECORDED = " The kernels were examined under AOTInductor, which fails in the same way."
+"""Said after a sentence about a kernel, if torch.compile compiled the program."""
 
 _UNEXPLAINED = "; why is not known"
 

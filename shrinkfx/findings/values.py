@@ -132,7 +132,7 @@ class WrongValue(Message):
             return ""
         where = f"{wrong.got} at {[*wrong.first]}"
         first = f"The first wrong value is {where}, where eager gives {wrong.expected}"
-        return f"{first}{'; this error is within the tolerance' * self.tiny}."
+        return f"{first}{'; later operators may increase this tiny error' * self.tiny}."
 
     def _elsewhere(self) -> str:
         if not self.shown_by:
