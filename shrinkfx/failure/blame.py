@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Self
@@ -97,8 +98,9 @@ class Tie:
             why = f" of kernel {first.why.removeprefix(_IN_KERNEL)}"
         # A higher-order operator has no overload: ``cond``.
         names = (m.operator.rpartition(".")[0] or m.operator for m in self.members)
-        called = dict.fromkeys(names)
-        shown = [*called][:_SHOWN] + ["..."] * (len(called) > _SHOWN)
+        calls = Counter(names).items()
+        called = [f"{name} ({n} calls)" if n > 1 else name for name, n in calls]
+        shown = called[:_SHOWN] + ["..."] * (len(called) > _SHOWN)
         return f"suspects: {len(self.members)} operators{why}: {', '.join(shown)}"
 
 

@@ -965,7 +965,7 @@ def _convert_to_form(program: Subject, form: GraphForm) -> tuple[Subject, Descri
     return converted, described
 
 
-_SHOWN = 3
+_SHOWN = 2
 """Number of suspects, or groups of equally likely ones, that are noted."""
 
 

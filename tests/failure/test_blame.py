@@ -324,7 +324,7 @@ def test_suspects_of_equal_weight_are_shown_as_a_tie() -> None:
     assert [tie.is_explained for tie in (first, alone, mixed)] == [True, True, False]
     assert [tie.rank for tie in (first, alone, mixed)] == [1, 5, 6]
     (twice,) = group_ties([suspect("add", 1.0, "raises")] * 2)
-    said = "suspects: 2 operators, each of which raises: aten.add"
+    said = "suspects: 2 operators, each of which raises: aten.add (2 calls)"
     assert str(twice) == said
     inner = Suspect("cond", 0.9, f"in kernel {FUSED}", "cond")
     (both,) = group_ties([inner, suspect("add", 0.9)])
