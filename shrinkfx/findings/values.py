@@ -146,7 +146,8 @@ class WrongValue(Message):
 def name_kernel(kernel: str, launch: int, launches: int) -> str:
     """Name a kernel, with its launch if the program has several and it is known."""
     where = f" (launch {launch} of the {launches} in the program)"
-    return f"kernel {kernel}{where * (launch > 0 and launches > 1)}"
+    named = "the kernel" if kernel == "kernel" else f"kernel {kernel}"
+    return f"{named}{where * (launch > 0 and launches > 1)}"
 
 
 def describe_first_error(wrong: Wrong) -> str:
@@ -161,7 +162,8 @@ def describe_error(wrong: Wrong, differ: str) -> str:
     facts = []
     if wrong.largest is not None:
         error = f"largest error {wrong.largest:.3g}"
-        facts.append(error if wrong.ulps is None else f"{error}, {wrong.ulps:.3g} ulps")
+        is_near = (wrong.ulps or 1e9) < 1e7  # else as large as the value, or larger
+        facts.append(f"{error}, {wrong.ulps:.3g} ulps" if is_near else error)
     if wrong.exact:
         facts.append(_EXACT[wrong.exact])
     more = f" ({'; '.join(facts)})" if facts else ""
@@ -178,7 +180,5 @@ def join_operators(operators: Sequence[Operator]) -> str:
 
 
 def _some(words: Sequence[str]) -> str:
-    shown = [*words][:_SHOWN]
-    if len(words) > _SHOWN:
-        shown.append(f"{len(words) - _SHOWN} more")
-    return join_words(shown)
+    more = [f"{len(words) - _SHOWN} more"] * (len(words) > _SHOWN)
+    return join_words([*words[:_SHOWN], *more])

@@ -88,6 +88,9 @@ TABLES = {
         replace(FAULTY, wrong=Wrong(metadata="its dtype is torch.int64, eager's int8"))
     ),
     "NaN": kernel_values(replace(FAULTY, wrong=NANS)),
+    "zero in eager, in the only kernel of torch.compile": kernel_values(
+        replace(FAULTY, kernel="kernel", wrong=replace(WRONG, ulps=7e44))
+    ),
 }
 
 
