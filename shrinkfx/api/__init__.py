@@ -598,7 +598,7 @@ def minify(
         rtol: relative tolerance for comparing values with eager; None means that of
             ``torch.testing`` for the dtype.
         atol: absolute tolerance, likewise.
-        strict: also require the same strides as in eager, for dims larger than 1.
+        strict: also require the same strides as in eager, except for dims of size 1.
         baseline_runs: how often to run the input program before concluding that it
             does not fail; None means up to 100 runs, for as long as its compilation
             took, at least 6 s and at most 1 minute.

@@ -56,7 +56,7 @@ def collect_evidence(
     if has_names or target.stage is not Stage.RUN or client.options.probe:
         return known
     printing = {**client.options.inductor, **_PRINTER}
-    what = "running the program once more, and printing each kernel launch"
+    what = "running the program once more, and logging each kernel launch"
     ending = again.run(what, client.with_options(inductor=printing))
     shows = ending is not None and target.admits(classify_ending(ending).signature)
     return replace(known, printed=ending.log) if ending and shows else known

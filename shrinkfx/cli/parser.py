@@ -324,8 +324,8 @@ def make_parser(*, everything: bool = True) -> argparse.ArgumentParser:
         "       shrinkfx --report DIR\n"
         "       shrinkfx --list\n"
         "       shrinkfx doctor  (tests this environment)",
-        description="Reduce an exported program that fails under AOTInductor to a "
-        "small one\nthat fails in the same way, as a single repro.py.",
+        description="Reduce a program that fails under AOTInductor or torch.compile\n"
+        "to a small one that fails in the same way, as a single repro.py.",
         epilog=_EXAMPLES + "\n" + _make_tables() if everything else _common_epilog(),
         formatter_class=_Formatter,
     )

@@ -148,10 +148,10 @@ def render_event(event: Event) -> str:
 
 def _step(event: StepTaken) -> str:
     """Render what a step reduced: operators, bytes of inputs, or "simplified"."""
-    if event.bytes_of_inputs is None or event.before != event.after:
+    if event.before != event.after:
         noun = "operator" if event.after == 1 else "operators"
         return f"{event.before} -> {event.after} {noun}"
-    before, after = event.bytes_of_inputs
+    before, after = event.bytes_of_inputs or (0, 0)
     if before == after:
         return "simplified"
     return f"{before:,} -> {after:,} bytes of inputs and weights"
@@ -186,9 +186,11 @@ class Pulse:
             case ActivityStarted(text):
                 self._doing = text
             case SearchStarted(operators):
-                self._state = f", {_counted(operators, 'operator')}"
+                self._state = f" ({_counted(operators, 'operator')})"
             case QueryAnswered(check, _, operators):
-                self._state = f", {_counted(operators, 'operator')} after check {check}"
+                self._state = (
+                    f" ({_counted(operators, 'operator')} after check {check})"
+                )
             case SizesTried(sizes):
                 self._state = f", last at {sizes}"
         if self._thread is None:

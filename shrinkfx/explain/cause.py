@@ -276,7 +276,7 @@ def _describe_effect(found: Explanation, mismatch: OperatorMismatch) -> tuple[st
 
 def _reads(mismatch: OperatorMismatch) -> str:
     name = mismatch.operator.operator
-    return f"Compiled code uses the result of {name} as its fake kernel declares it"
+    return f"Compiled code assumes that {name} returns what its fake kernel declares"
 
 
 def _with_decisions(

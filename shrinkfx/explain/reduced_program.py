@@ -125,8 +125,6 @@ class ReducedProgram:
             return f"the instrumented run failed differently: {result.signature}"
         if self.rate < 1.0:
             return "the instrumented run did not fail, but not every run does"
-        if self.client.options.form is CandidateForm.SOURCE:
-            return "neither the program nor its printed source failed when instrumented"
         return "the instrumented run did not fail"
 
     def with_client(self, client: CheckClient) -> ReducedProgram:

@@ -20,10 +20,10 @@ _OTHER_VALUES = (
 )
 
 _EXACT = {
-    "eager": "a float64 run of eager agrees with eager",
-    "compiled": "a float64 run of eager agrees with the compiled program",
-    "both": "a float64 run of eager is near both results",
-    "neither": "a float64 run of eager agrees with neither",
+    "eager": "eager's result is confirmed in float64",
+    "compiled": "the compiled result is confirmed in float64",
+    "both": "both results are near eager in float64",
+    "neither": "neither result is confirmed in float64",
 }
 
 
@@ -110,11 +110,11 @@ class WrongValue(Message):
             how = f"{_OTHER_VALUES}: {describe_error(wrong, 'differ')}"
         evidence = []
         if self.separated:
-            evidence.append("by letting the kernel return its intermediate values")
+            evidence.append("in a kernel that returns its intermediate values")
         if self.without:
             operators = _some([o.operator for o in self.without])
             evidence.append(f"in a program without {operators}")
-        measured = f" This was measured {', '.join(evidence)}." if evidence else ""
+        measured = f" The error was measured {', '.join(evidence)}." if evidence else ""
         if self.fused:
             how = f"fused {place}, give a wrong result{call}: {how}"
             return f"{what}, {how}.{measured}"

@@ -157,7 +157,7 @@ class _ChosenPreloads:
         if _is_own_module(origin):
             name = self._importable(origin.module, origin.file, found)
             self.files.append(origin.file)
-            remark = remark or f"preloading {origin.module}: {origin.why}"
+            remark = remark or f"preloading {origin.module} because of {origin.why}"
         self._add(name, remark)
 
     def copy_definitions(

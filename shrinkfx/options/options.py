@@ -252,7 +252,7 @@ class FailureOptions:
     check: str | None = option(
         None,
         metavar="CMD",
-        help="test candidates with this command instead of AOTInductor: `{}` is "
+        help="test candidates with this command instead of compiling them: `{}` is "
         "the path of the candidate `.pt2`, `{inputs}` the path of the failing "
         "inputs (a tuple saved with `torch.save`); exit code 0: still fails, 125: "
         "cannot tell, other: does not fail",
@@ -263,8 +263,8 @@ class FailureOptions:
         None,
         metavar="N",
         help="how often to run the input program before concluding that it does "
-        "not fail; default: up to 100 runs, fewer if these take longer than the "
-        "compilation (6 s to 1 minute)",
+        "not fail; default: up to 100 runs, within the time that the compilation "
+        "took, but at least 6 s and at most 1 minute",
         more="The message then states how many runs there were. On the "
         "interpreter, each probe runs once, until one shows the failure",
         check=require_above_zero,
@@ -393,7 +393,8 @@ class ProgramOptions:
         choices=Probe,
         help="how to use the interpreter: `real`: run the kernels on the failing "
         "inputs; `hints`: run them on AOTInductor's benchmark inputs; `contract`: "
-        "compare sizes and strides with the declared ones; `compile`: only compile; "
+        "compare the sizes and strides of inputs and results with the declared ones; "
+        "`compile`: only compile; "
         "default: the first probe that shows the failure",
         more="`compile` runs first for `--until compile-error` and `hang`; "
         "otherwise the probes run in this order",

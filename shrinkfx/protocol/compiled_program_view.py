@@ -64,9 +64,9 @@ class SizeSymbol(Message):
         where = f"dim {self.dim} of {self.input} ({carried}{value})"
         if self.dim is None:
             where = f"{self.name}{value}, which is no input size"
-        declared = f"; its declared range is {self._range()}" if self.least else ""
-        original = f"dim {self.whole_dim} of {self.whole_input} in the input program"
-        return where + declared + f"; it is {original}" * bool(self.whole_input)
+        declared = f", declared as {self._range()}" if self.least else ""
+        original = f"; in the input program, dim {self.whole_dim} of {self.whole_input}"
+        return where + declared + original * bool(self.whole_input)
 
     @property
     def declaration(self) -> str:

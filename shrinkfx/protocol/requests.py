@@ -66,7 +66,8 @@ class ComparisonOptions:
         check=require_not_negative,
     )
     strict: bool = option(
-        False, help="also require the same strides as in eager, for dims larger than 1"
+        False,
+        help="also require the same strides as in eager, except for dims of size 1",
     )
 
 
@@ -490,7 +491,7 @@ class ReadSettings(Task):
 class CollectVersions(Task):
     """Return the output of ``torch.utils.collect_env`` on this machine."""
 
-    doing = "collecting versions"
+    doing = "collecting versions for the report"
     answer = Collected
 
 

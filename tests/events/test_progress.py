@@ -149,8 +149,8 @@ def test_pulse_reports_the_current_activity_during_silence() -> None:
     events: list[tuple[Event, str]] = [
         (RunStarted("reduce", "m.pt2"), "[0 min] starting PyTorch for m.pt2"),
         (ActivityStarted("running it"), "[0 min] running it"),
-        (SearchStarted(65, None), "[0 min] running it, 65 operators"),
-        (EVENTS[2], "[0 min] running it, 65 operators after check 1"),
+        (SearchStarted(65, None), "[0 min] running it (65 operators)"),
+        (EVENTS[2], "[0 min] running it (65 operators after check 1)"),
         (SizesTried("n = 3", "passes", ""), "[0 min] running it, last at n = 3"),
     ]
     with contextlib.closing(Pulse(say, every_s=0.05)) as beat:

@@ -150,11 +150,6 @@ def test_failing_program_form_is_queried_instead_of_source_form() -> None:
     assert [r.options.form for r in server.asked] == [CandidateForm.PROGRAM]
 
 
-def test_reason_names_both_forms_if_neither_fails() -> None:
-    minimum = as_source(Recorded("roll").minimum())
-    assert "neither the program nor its" in minimum.why_not(PASSES)
-
-
 def test_renamed_program_is_reported_as_unknown() -> None:
     server = Recorded("roll", renamed="it has other names")
     found = chain(server.minimum())

@@ -103,8 +103,8 @@ def test_fake_kernel_mismatch_is_the_cause_if_no_other_is_known(several: bool) -
     assert told.cause == (
         "Fake-kernel mismatch in the input program: aten.shift.default has "
         "strides [1], but its fake kernel declares [2].",
-        "Compiled code uses the result of aten.shift.default as its fake kernel "
-        "declares it.",
+        "Compiled code assumes that aten.shift.default returns what its fake kernel "
+        "declares.",
     )
     assert told.culprit_mismatch is not None
     while_compiled = replace(minimum, target=Signature(Kind.CRASH, Stage.COMPILE, "x"))

@@ -197,7 +197,9 @@ BUILT = SCRIPT + "model = Repro().eval()\n"
 def of_mismatch(said: str = "lies", **more: Any) -> Explanation:
     """Blame an operator of the user's."""
     lie = OperatorMismatch(MIX, said, "/home/me/models/ops.py:12", **more)
-    effect = "Compiled code uses the result of mine.mix as its fake kernel declares it."
+    effect = (
+        "Compiled code assumes that mine.mix returns what its fake kernel declares."
+    )
     cause = (lie.sentence, *([] if lie.is_of_values else [effect]))
     return Explanation(cause=cause, culprits=(MIX,), mismatches=(lie,))
 

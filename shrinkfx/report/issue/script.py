@@ -86,24 +86,26 @@ class Traits:
         dtype: the dtype of all inputs, if it is one and not float32; or ''.
         dynamic: some sizes are dynamic.
         writes: the value that an operator changes in place, as ``a parameter``; or ''.
+        strided: the strides of an input are stated.
     """
 
     dtype: str = ""
     dynamic: bool = False
     writes: str = ""
+    strided: bool = False
 
 
 def traits_of(script: str, *, dynamic: bool) -> Traits:
     """Derive the traits of a program from its repro; ``dynamic`` is passed through."""
     tree = ast.parse(script)
     assigned = [n for n in tree.body if isinstance(n, ast.Assign) and _is_given(n)]
-    tensors = [t for each in assigned for t in _tensors(each.value)]
-    kinds = {_DTYPE.sub(r"\1", found[0]) if found else "" for found in tensors}
+    kinds = {t[1] if t else "" for each in assigned for t in _tensors(each.value)}
     dtype = kinds.pop() if len(kinds) == 1 else ""
-    return Traits(dtype, dynamic, _mutated_kind(tree))
+    strided = any(".as_strided(" in ast.unparse(each.value) for each in assigned)
+    return Traits(dtype, dynamic, _mutated_kind(tree), strided)
 
 
-_DTYPE = re.compile(r"torch\.((?:u?int|b?float|complex)\d+|bool)\b")
+_DTYPE = re.compile(r"torch\.(?!float32)((?:u?int|b?float|complex)\d+|bool)\b")
 
 
 def _is_given(node: ast.Assign) -> bool:
@@ -123,16 +125,14 @@ def _mutated_kind(tree: ast.Module) -> str:
     """Return the kind of value that the first in-place operator changes, or ''."""
     module = find_program_class(tree)
     text = ast.unparse(module) if module else ""
-    for node in ast.walk(module) if module else ():
-        if not isinstance(node, ast.Call):
-            continue
+    nodes = ast.walk(module) if module else ()
+    for node in (n for n in nodes if isinstance(n, ast.Call)):
         if found := _IN_PLACE.fullmatch(ast.unparse(node.func)):
             first = ast.unparse(node.args[0]) if node.args else ""
             operand = found["buffer"] or first
-            attribute = operand.removeprefix("self.")
             if f"{operand} = torch.nn.Parameter(" in text:
                 return "a parameter"
-            if f"self.register_buffer('{attribute}'," in text:
+            if f"self.register_buffer('{operand.removeprefix('self.')}'," in text:
                 return "a buffer"
             if re.search(rf"def forward\(self, .*\b{re.escape(operand)}\b.*\):", text):
                 return "an input"

@@ -509,6 +509,8 @@ def title_of(facts: IssueFacts, explanation: Explanation, traits: Traits) -> str
     symptom, preposition, detail = _symptom(facts)
     if preposition == "in" and not explanation.culprits:
         preposition = "with"
+    if facts.kind is Kind.NAN and explanation.values and explanation.values.tiny:
+        preposition = "after a wrong result of"
     mismatch = find_operator_mismatch(explanation)
     names = list_named_operators(facts, explanation)
     operators = " + ".join(names) if len(names) <= _NAMED else f"{len(names)} operators"
@@ -516,7 +518,8 @@ def title_of(facts: IssueFacts, explanation: Explanation, traits: Traits) -> str
     if facts.needs_own:
         found, anonymous = facts.in_compiler, facts.anonymous
         custom = [format_title_part(found, operators, anonymous=anonymous)]
-    writes = f"{traits.writes} written in place" if traits.writes else ""
+    extras = {"dynamic shapes": traits.dynamic, "as_strided inputs": traits.strided}
+    extras |= {f"{traits.writes} written in place": bool(traits.writes)}
     invalid = explanation.inputs.partition(". ")[0].rstrip(".")
     values = {
         **vars(facts),
@@ -536,7 +539,7 @@ def title_of(facts: IssueFacts, explanation: Explanation, traits: Traits) -> str
         "invalid_inputs": f"{invalid[:1].lower()}{invalid[1:]}",
         "rejected_input": _rejected_input(explanation),
         "traits": traits,
-        "extras": [*filter(None, ["dynamic shapes" * traits.dynamic, writes])],
+        "extras": [text for text, applies in extras.items() if applies],
         "custom": custom,
     }
     titles = render("issue/titles.txt.jinja", values).strip().splitlines()
