@@ -13,12 +13,14 @@ import pytest
 from support.lies import strided, tensor
 
 from shrinkfx.failure.signature import Kind, Signature, Stage
+from shrinkfx.findings.chain import Access, Chain
 from shrinkfx.findings.code import CodeLine
 from shrinkfx.findings.compiling import StopPoint
 from shrinkfx.findings.decisions import Decisions, OptionSearch, Setting, SkippedPart
 from shrinkfx.findings.decisions import format_decisions as decision_lines
 from shrinkfx.findings.operators import Operator, OperatorMismatch, format_fails_alone
 from shrinkfx.findings.record import EAGER_FAILS, Explanation
+from shrinkfx.findings.values import WrongValue
 from shrinkfx.preloads.preload_bundle import CustomCompilerCode, PreloadBundle
 from shrinkfx.protocol.answers import Collected
 from shrinkfx.protocol.choices import Subsystem
@@ -245,6 +247,10 @@ def cases_of_cause() -> Iterator[tuple[str, Case]]:
     yield case("fails alone", cause=(format_fails_alone(GUILTY),), culprits=())
     code = (CodeLine(1, "    {"), CodeLine(2, "        check(i < n);", at_fault=True))
     yield case("C++ code", compile_error=stopped("compiling", *code))
+    facts = replace(FACTS, kind=Kind.NAN)
+    yield case("NaN from a tiny error", facts, values=WrongValue(tiny=True))
+    access = Access("", "", None, None, None, address="0x8")
+    yield case("line of an address", chain=Chain(code=code, access=access))
     code = (CodeLine(1, "    x = i"), CodeLine(2, "    tl.load(x)", at_fault=True))
     yield case("Triton code", compile_error=stopped("compiling", *code))
     part = SkippedPart(Subsystem.LOWERINGS, 2, 9, "aten.bmm.default", alone=True)
@@ -348,6 +354,7 @@ def cases_of_scripts() -> Iterator[tuple[str, Case]]:
         "args = (torch.zeros((2,), dtype=torch.int8),)",
         "args = (torch.randn((2,)), torch.randn((2,)).to(torch.bfloat16))",
         "failing = (torch.randn((2,)), 3)",
+        "args = (torch.arange(3, dtype=torch.float32).as_strided((2,), (2,)),)",
     ):
         yield given, (FACTS, EXPLAINED, given)
     yield "dynamic shapes", (replace(FACTS, dynamic=True), EXPLAINED, "args = ()")

@@ -23,7 +23,7 @@ from shrinkfx.findings.operators import (
 )
 from shrinkfx.findings.record import EAGER_FAILS, Explanation
 from shrinkfx.preloads.preload_bundle import CustomCompilerCode
-from shrinkfx.program.display_text import cut_middle, cut_text
+from shrinkfx.program.display_text import cut_middle, cut_text, first_line
 from shrinkfx.program.listing.printed_program import group_untested_kinds
 from shrinkfx.protocol.choices import Backend
 from shrinkfx.protocol.operators import VALUE_DEPENDENCIES, differing_properties
@@ -290,7 +290,7 @@ _USER_KERNEL = re.compile(r"\(user kernel (\w+)\)")
 def _values_of_failure(
     facts: IssueFacts, explanation: Explanation
 ) -> dict[str, object]:
-    first = strip_paths(_first_line(facts.message))
+    first = strip_paths(first_line(facts.message))
     error = facts.message.partition(":")[0]
     # The first sentence already names AOTI_RUNTIME_CHECK_INPUTS.
     stated = [_CHECKS_INPUTS] if facts.kind is Kind.CHECK_INPUTS else []
@@ -487,9 +487,12 @@ def _drop_repeated_parts(text: str, facts: IssueFacts, explanation: Explanation)
 
 def quote_failing_code(explanation: Explanation, comment: str) -> str:
     """Quote the generated code around the failing line, or return ''."""
+    access = explanation.chain.access if explanation.chain else None
+    # In optimized code, the line of an address is only roughly known.
+    place = "here or nearby" if access and access.address else "here"
     for code in quoted_code(explanation):
         if any(line.at_fault for line in code):
-            return "\n".join(_marked(code, comment))
+            return "\n".join(_marked(code, f"  {comment} <-- {place}"))
     return ""
 
 
@@ -497,7 +500,7 @@ def _marked(lines: Sequence[CodeLine], comment: str) -> Iterator[str]:
     indents = [len(c.text) - len(c.text.lstrip()) for c in lines if c.text.strip()]
     margin = min(indents, default=0)
     for line in lines:
-        mark = f"  {comment} <-- here" if line.at_fault else ""
+        mark = comment if line.at_fault else ""
         yield cut_text(strip_paths(line.text[margin:].rstrip()), 200) + mark
 
 
@@ -590,7 +593,7 @@ _TORCHS = re.compile(r"torch\.(?:Size\()?([^()]+)\)?")
 
 def _symptom(facts: IssueFacts) -> tuple[str, str, str]:
     """Return symptom, preposition, and the detail that follows the operators."""
-    kind, first = facts.kind, _first_line(facts.message)
+    kind, first = facts.kind, first_line(facts.message)
     compiles = facts.stage is Stage.COMPILE
     when = "when compiling" if compiles else "when running"
     if kind is Kind.MISMATCH and (differs := _METADATA.match(first)):
@@ -612,7 +615,3 @@ def _symptom(facts: IssueFacts) -> tuple[str, str, str]:
     if re.fullmatch(r"[\w.]*(?:Error|Exception)", name):
         return name, "in", message
     return "error", "in", without_class
-
-
-def _first_line(text: str) -> str:
-    return next((row.strip() for row in text.splitlines() if row.strip()), "")
