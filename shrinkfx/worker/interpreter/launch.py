@@ -25,14 +25,7 @@ from typing import Any
 import torch
 
 from shrinkfx.protocol.choices import Probe
-from shrinkfx.worker.interpreter.emulation.assembly import run_assembly
-from shrinkfx.worker.interpreter.emulation.constants import mix_constants
-from shrinkfx.worker.interpreter.emulation.floats import (
-    patch_float_conversions,
-    patch_reductions,
-)
-from shrinkfx.worker.interpreter.emulation.libdevice import give_bodies
-from shrinkfx.worker.interpreter.emulation.logic import compile_logic
+from shrinkfx.worker.interpreter.emulation import emulate_gpu
 from shrinkfx.worker.interpreter.findings import Fault, Report, Unsupported
 from shrinkfx.worker.interpreter.memory_checks import (
     CHECKER,
@@ -405,14 +398,9 @@ def _patch_triton() -> None:
     triton_api.interpreter.interpreter_builder.options = dataclasses.replace(
         options, debug=True, sanitize_overflow=False
     )
-    give_bodies()
-    run_assembly()
-    patch_reductions()
-    compile_logic()
-    patch_float_conversions()
+    emulate_gpu()
     install_hooks()
     _patch_language_once()
-    mix_constants()
     _patch_launches()
     _patch_inductor_launches()
 
