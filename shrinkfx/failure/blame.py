@@ -200,7 +200,7 @@ def _accuse_named_operators(
     for role, layout in _RESULT_OF.findall(text):
         words = (role or layout).split(", ")
         if layout or not words[0].startswith("aten."):  # else a kernel, which ran well
-            called |= dict.fromkeys(words, "computed the value that a check rejects")
+            called |= dict.fromkeys(words, "computed the value at which the run fails")
     for name in skeleton.operators:
         target = skeleton.node(name).target
         namespace, _, rest = target.partition(".")

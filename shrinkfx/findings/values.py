@@ -162,8 +162,8 @@ def describe_error(wrong: Wrong, differ: str) -> str:
     facts = []
     if wrong.largest is not None:
         error = f"largest error {wrong.largest:.3g}"
-        is_near = (wrong.ulps or 1e9) < 1e7  # else as large as the value, or larger
-        facts.append(f"{error}, {wrong.ulps:.3g} ulps" if is_near else error)
+        below_value = wrong.ulps is not None and (wrong.relative or 1.0) < 1.0
+        facts.append(f"{error}, {wrong.ulps:.3g} ulps" if below_value else error)
     if wrong.exact:
         facts.append(_EXACT[wrong.exact])
     more = f" ({'; '.join(facts)})" if facts else ""

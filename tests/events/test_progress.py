@@ -48,6 +48,7 @@ from shrinkfx.events.terminal import (
     Verbose,
     format_duration,
     make_display,
+    render_event,
 )
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.failure.verdict import Outcome
@@ -445,3 +446,8 @@ def reduction_of(repro: Path) -> Reduction:
         repro=repro,
         summary={"rate": {"before": 1.0, "after": 1.0}, "other_failures": []},
     )
+
+
+def test_step_that_removes_no_operator_is_not_shown_as_a_reduction() -> None:
+    step = StepTaken(1, 1, "merge_inputs", 14, 64.0)
+    assert render_event(step).split()[0] == "simplified"
