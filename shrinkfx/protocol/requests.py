@@ -173,6 +173,8 @@ class CheckOptions(ComparisonOptions, Message):
         probe: the mode of the interpreter; None if the interpreter is not used.
         calls: the number of program calls in one run.
         runs: how often a child may run a program that passes.
+        failing_runs: how often a child may run a program that fails; it stops if a run
+            fails in another way or passes.
         reference: compare with eager.
         taps: inner values that are returned and compared as well.
         sought: the kind of failure that the check looks for, or ''. If several outputs
@@ -215,6 +217,7 @@ class CheckOptions(ComparisonOptions, Message):
     probe: Probe | None = None
     calls: int = 1
     runs: int = 1
+    failing_runs: int = 1
     reference: bool = True
     taps: tuple[str, ...] = ()
     sought: str = ""

@@ -501,7 +501,7 @@ def _require_failure(original: InputProgram) -> None:
         return
     if original.in_one is not None:
         client = replace(client, input_program=original.in_one.whole)
-        client = client.with_options(build=Build.FAST)
+        client = client.with_options(build=original.in_one.build)
     original.context.note(
         "baseline: running the program once, because something from "
         "the script is missing"
@@ -552,9 +552,8 @@ def _run_compiled(original: InputProgram, packages: Packages | None) -> Baseline
     def see(client: CheckClient, packages: Packages | None = None) -> Baseline:
         if original.in_one is not None:
             whole = original.in_one
-            baseline = find_whole_candidate_baseline(whole, client, request)
-            if baseline is not None:
-                return baseline
+            if found := find_whole_candidate_baseline(whole, client, request):
+                return found
         return find_baseline(client, request, original.build, packages)
 
     chosen = is_allocator_chosen(options.environment, os.environ)
@@ -724,22 +723,25 @@ def _describe_original(context: RunContext) -> tuple[InputProgram, OtherCauses]:
     if ignored := context.ready.ignored_options:
         causes = causes.with_warning(_IGNORED.format(", ".join(ignored)))
         context.note(causes.warnings[-1])
-    in_one = _choose_whole_candidate(context.options, described, build)
+    in_one = _choose_whole_candidate(context, described, build)
     return InputProgram(context, client, described, command, build, in_one), causes
 
 
 def _choose_whole_candidate(
-    options: Options, described: Described, build: Build
+    context: RunContext, described: Described, build: Build
 ) -> WholeCandidate | None:
     """Return the whole candidate, if it should be tested before the file's program.
 
-    That needs a functional program and the fast build. If only one run is allowed, it
-    is one of the file's program in a fresh process.
+    That needs a functional program, and the fast build or torch.compile. If only one
+    run is allowed, it is one of the file's program in a fresh process.
     """
+    options = context.options
     alone = options.baseline_runs == 1 or options.until == Kind.HANG
-    if alone or build is Build.STOCK or not described.description.functional:
+    is_jit = context.on_cpu and context.ready.backend == Backend.INDUCTOR
+    in_one = described.description.functional and (build is Build.FAST or is_jit)
+    if alone or options.check or not in_one:
         return None
-    return WholeCandidate(Candidate.from_skeleton(described.skeleton))
+    return WholeCandidate(Candidate.from_skeleton(described.skeleton), build)
 
 
 def _subject(
@@ -751,9 +753,7 @@ def _subject(
     shown = context.options.compared(
         unchanged.with_failure_shown(original.client.options)
     )
-    client = replace(original.client, options=shown)
-    if original.build is Build.FAST:
-        client = client.with_options(build=original.build)
+    client = replace(original.client, options=replace(shown, build=original.build))
     skeleton = described.skeleton
     candidate = Candidate.from_skeleton(skeleton)
     return Subject(

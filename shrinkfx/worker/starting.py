@@ -18,6 +18,7 @@ from shrinkfx.protocol.choices import Backend
 from shrinkfx.protocol.requests import Setup
 from shrinkfx.system.processes import measure_own_cpu_s
 from shrinkfx.worker.aoti import backend as aoti
+from shrinkfx.worker.aoti.torch_compile import share_user_kernels
 from shrinkfx.worker.child_main import AnyWorker
 from shrinkfx.worker.cpu_memory import guard_pages
 from shrinkfx.worker.cuda_memory import red_zones
@@ -84,6 +85,8 @@ def start(setup: Setup, threads: int) -> tuple[AnyWorker, Ready]:
     if setup.backend == Backend.INTERPRETER:
         interpreter.warm_up()
         ignored = interpreter.list_overridden_options(setup.inductor)
+    if setup.backend == Backend.INDUCTOR:
+        share_user_kernels(Path(setup.directory))
     gc.freeze()
     # A process that has touched a GPU cannot fork children that do.
     if setup.model and not is_on_gpu(setup):

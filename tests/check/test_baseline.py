@@ -337,6 +337,26 @@ def test_failure_in_nine_of_ten_runs_is_flaky() -> None:
     assert base.rate == 10 / 11
 
 
+def test_wrong_result_in_two_processes_is_confirmed_in_one() -> None:
+    server = FakeServer(*[DIFFERS] * 2, replace(DIFFERS, runs=8), PASSES)
+    base, _ = found(server)
+    assert base.rate == 1.0
+    runs = [request.options.failing_runs for request in server.asked[:3]]
+    assert runs == [1, 1, ENOUGH - 2]
+    assert server.asked[3].options.sanity  # the search for other causes
+
+
+def test_wrong_result_that_disappears_in_a_later_run_is_flaky() -> None:
+    base, _ = found(FakeServer(*[DIFFERS] * 2, replace(PASSES, runs=5), DIFFERS))
+    assert base.rate == 10 / 11
+
+
+def test_crash_is_repeated_in_new_processes_only() -> None:
+    server = FakeServer(CRASHES)
+    found(server)
+    assert {request.options.failing_runs for request in server.asked} == {1}
+
+
 def test_rate_of_a_rare_failure_is_based_on_enough_failures() -> None:
     rare = itertools.cycle([*[PASSES] * 49, CRASHES])
     base, _ = found(FakeServer(PASSES, then=rare), max_runs=100)

@@ -133,6 +133,17 @@ def test_functional_program_is_compiled_once_before_the_search(tmp_path: Path) -
     assert worker.compiled == ["CheckCandidate with evidence", "CheckCandidate"]
 
 
+def test_program_is_compiled_once_with_torch_compile(tmp_path: Path) -> None:
+    worker = Worker(tmp_path, DIFFERS, functional=True)
+    worker.ready = Ready(backend=Backend.INDUCTOR)
+    worker.suspects(tmp_path)
+    evidence, *values = worker.compiled
+    assert evidence == "CheckCandidate with evidence"
+    assert set(values) == {"CheckCandidate"}  # each returns intermediate values
+    tapped = [request for request in worker.asked if request.options.taps]
+    assert len(tapped) == len(values)
+
+
 def test_evidence_is_kept_if_the_stock_build_follows(tmp_path: Path) -> None:
     worker = Worker(tmp_path, CRASHES, functional=True)
     worker.suspects(tmp_path)

@@ -66,6 +66,7 @@ def tried(
     load: Callable[[], Compiled],
     of: nn.Module | None = None,
     recording: Recording | None = None,
+    options: CheckOptions | None = None,
 ) -> tuple[Checked, list[str]]:
     """Check a program that passes at 3 rows, and may fail at 4.
 
@@ -82,8 +83,8 @@ def tried(
     stages: list[str] = []
     setup = Setup(str(folder))
     run = RebuiltCandidate(exported, example, failing, passing=passing)
-    check = Check(setup, run, CheckOptions(), stages.append, folder, recording)
-    said = check.answer()
+    asked = options or CheckOptions()
+    said = Check(setup, run, asked, stages.append, folder, recording).answer()
     assert isinstance(said, Checked)
     return said, stages
 
@@ -119,6 +120,29 @@ def test_failure_on_passing_inputs_ends_the_check(
     answer, stages = tried(monkeypatch, tmp_path, lambda: wrong_at(*rows))
     assert answer.difference is not None
     assert stages[-len(last) :] == last
+
+
+@pytest.mark.parametrize(
+    ("results", "runs"),
+    [
+        ([2, 2, 2, 2], 3),
+        ([2, 0, 2], 2),  # one run passes
+        ([2, 3, 2], 2),  # another wrong value
+        ([0, 0, 0], 1),  # it does not fail
+    ],
+)
+def test_failing_program_is_run_again_while_it_fails_in_the_same_way(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, results: list[int], runs: int
+) -> None:
+    errors = iter(results)
+
+    def compiled(x: Tensor) -> Tensor:
+        return x * 2 + (next(errors) if len(x) == 4 else 0)
+
+    options = CheckOptions(failing_runs=3)
+    answer, stages = tried(monkeypatch, tmp_path, lambda: compiled, options=options)
+    assert stages.count("run") == runs
+    assert (answer.difference is not None) == (results[runs - 1] > 0)
 
 
 def test_program_with_buffers_is_reloaded_between_runs(

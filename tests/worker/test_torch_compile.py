@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,11 @@ import torch
 from torch._inductor.exc import InductorError
 from torch.export import ExportedProgram
 
-from shrinkfx.worker.aoti.torch_compile import CompiledProgram, find_dynamic_dims
+from shrinkfx.worker.aoti.torch_compile import (
+    CompiledProgram,
+    find_dynamic_dims,
+    share_kernels,
+)
 from shrinkfx.worker.eager.intermediates import call
 from shrinkfx.worker.model import Inputs
 from shrinkfx.worker.private_api import inductor_api
@@ -164,3 +170,24 @@ def test_error_of_inductor_is_raised_as_in_a_repro(
     monkeypatch.setattr(inductor_api.compile_fx, "compile_fx", fail)
     with pytest.raises(InductorError, match="ValueError: no"):
         compiled(exported, tmp_path, [])
+
+
+@pytest.mark.parametrize(
+    ("age_s", "added"), [(0.0, ["new.so", "young.so"]), (9.0, ["new.so"])]
+)
+def test_recent_kernels_are_shared_and_whole_graphs_are_not(
+    tmp_path: Path, age_s: float, added: list[str]
+) -> None:
+    cache, shared = tmp_path / "cache", tmp_path / "shared"
+    ages = {"ab/new.so": 60, "ab/known.so": 60, "ab/young.so": 1, "ab/old.so": 9_999}
+    for name, age in {**ages, "fxgraph/ab/graph.so": 60}.items():
+        file = cache / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("compiled here")
+        os.utime(file, (time.time() - age,) * 2)
+    (shared / "ab").mkdir(parents=True)
+    (shared / "ab/known.so").write_text("compiled before")
+    share_kernels(cache, shared, age_s=age_s)
+    found = {str(f.relative_to(shared)): f.read_text() for f in shared.glob("*/**/*")}
+    assert found.pop("ab/known.so") == "compiled before"
+    assert sorted(found) == [f"ab/{name}" for name in added]

@@ -25,6 +25,13 @@ process that shares nothing takes this long to import torch and compile a small 
 _MOST_S = 60.0
 """The longest default time limit of the runs, in seconds, after a long compilation."""
 
+_TIMES = "seconds", "cpu_seconds", "waited_s"
+"""The attributes of ``Observation`` that several runs share."""
+
+_SEPARATE = 2
+"""The number of runs in processes of their own, before one process makes the others if
+all fail alike."""
+
 MAX_SILENT_RUNS = 3
 """The number of runs without an answer (a limit was reached, or another process killed
 them) after which there are no more."""
@@ -262,18 +269,36 @@ class Attempt:
             # At first, each run has its own process: a run may see another one's state.
             remaining = max_runs * (ENOUGH if self.target else 1) - self.made_count
             batch = 1 if len(self.seen) < ENOUGH else min(RUNS_PER_CHILD, remaining)
-            again = client.with_options(runs=batch)
+            failing = 1 if len(self.seen) < _SEPARATE else self._confirming_runs
+            again = client.with_options(runs=batch, failing_runs=failing)
             if self._fails_to_compile:
                 again = client.with_options(package=None)
             fresh = len(self.seen) == 1 and not self._explains_failure()
             if seen := self._run(again, fresh=fresh):
-                self.seen.append(seen)
+                self.seen += self._split(seen) if failing > 1 else [seen]
         silent = [s.unresolved for s in self.seen if s.unresolved]
         if len(silent) >= MAX_SILENT_RUNS:
             note(
                 f"{len(silent)} runs were inconclusive ({silent[-1]}): stopping the "
                 "runs"
             )
+
+    @property
+    def _confirming_runs(self) -> int:
+        """The number of runs that one process makes of a program that always fails.
+
+        It is 1 if a failing run may change the process, as a crash does.
+        """
+        ran = self._always_in(Stage.RUN, Stage.COMPARE)
+        is_harmless = ran and is_self_explanatory(self.target)
+        return ENOUGH - self.failed_count if is_harmless else 1
+
+    def _split(self, seen: Observation) -> list[Observation]:
+        """Split runs of one process that failed alike; another outcome is the last."""
+        target = self.target
+        runs = seen.runs if target and target.admits(seen.signature) else 1
+        times = {n: getattr(seen, n) / runs for n in _TIMES}
+        return [replace(seen, runs=1, **times)] * runs
 
     def _explains_failure(self) -> bool:
         """Tell whether the failure says what is wrong, so the fork is not its cause.

@@ -292,11 +292,13 @@ class WholeCandidate:
     """The candidate that holds the whole program, and its first run.
 
     Attributes:
+        build: the build of the search.
         seen: the observation of that run, or None.
         traces: the evidence of that run.
     """
 
     whole: Candidate
+    build: Build = Build.FAST
     seen: Observation | None = None
     traces: Traces = field(default_factory=Traces)
 
@@ -324,7 +326,7 @@ class WholeCandidate:
 def find_whole_candidate_baseline(
     in_one: WholeCandidate, client: CheckClient, request: BaselineRequest
 ) -> Baseline | None:
-    """Run the whole candidate in the fast build, as ``find_baseline`` runs the program.
+    """Run the whole candidate, as ``find_baseline`` runs the program.
 
     It does not test whether the file's own program fails too, with its inputs nested as
     they were, and in the stock build; the repro of the reduced program does.
@@ -343,19 +345,20 @@ def find_whole_candidate_baseline(
     with scratch.make_scratch_folder("package") as folder:
         packaged = replace(client, input_program=in_one.whole)
         packaged = packaged.with_options(
-            build=Build.FAST, package=f"{folder}/whole.pt2"
+            build=in_one.build, package=f"{folder}/whole.pt2"
         )
         first = in_one.run(packaged, Path(folder, "evidence.json"))
         attempt = Attempt(packaged, replace(request, max_calls=1), first, [first])
         if is_self_explanatory(attempt.target):
             attempt.run_until_enough()
             if attempt.always_fails:
-                return make_baseline(attempt, Build.FAST)
-    request.note(_STOCK)
+                return make_baseline(attempt, in_one.build)
+    request.note(_STOCK if in_one.build is Build.FAST else _IN_FILE)
     return None
 
 
 _STOCK = "the fast build gave no result: compiling the program as PyTorch does"
+_IN_FILE = "running the program as it is in the file"
 
 
 # Errors for a program whose failing run had state that no other process has.

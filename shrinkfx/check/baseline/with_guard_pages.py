@@ -15,7 +15,7 @@ from shrinkfx.failure.readers.memory import find_red_zone_note
 from shrinkfx.failure.signature import Signature, Stage
 from shrinkfx.failure.verdict import Observation
 from shrinkfx.program.candidate import Candidate
-from shrinkfx.protocol.choices import Build, Guard
+from shrinkfx.protocol.choices import Guard
 from shrinkfx.protocol.record import Message
 from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.system import scratch
@@ -235,7 +235,7 @@ def find_guarded_baseline(
         evidence = Path(folder, "evidence.json")
         packages = Packages(folder, on_gpu=settings is ON_GPU)
         packaged = replace(client, input_program=in_one.whole)
-        packaged = packaged.with_options(build=Build.FAST, evidence=str(evidence))
+        packaged = packaged.with_options(build=in_one.build, evidence=str(evidence))
         guarding = find_guarding(packaged, request, settings, packages)
         if guarding.name and packages.first is not None:
             request.note("baseline: running the input program")
@@ -247,7 +247,7 @@ def find_guarded_baseline(
             if attempt.target is not None:
                 attempt.run_until_enough()
                 if attempt.always_fails:
-                    return make_baseline(attempt, Build.FAST), guarding
+                    return make_baseline(attempt, in_one.build), guarding
     request.note(_STOCK)
     return None
 

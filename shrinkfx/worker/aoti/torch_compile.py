@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import os
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,9 @@ from shrinkfx.worker.graph.describe import depends_on_data, mutates
 from shrinkfx.worker.model import Inputs, user_placeholders
 from shrinkfx.worker.private_api import inductor_api
 from shrinkfx.worker.private_api.graph_api import pytree
+
+KERNELS = "inductor"
+"""The folder of the kernels that checks share, in the folder of a server."""
 
 WITH_CACHE = {"fx_graph_cache": True}
 """Options with which Inductor takes the code of an earlier compilation."""
@@ -112,6 +117,36 @@ class CompiledProgram:
             return compiled(*values)
 
         return run
+
+
+def share_kernels(cache: Path, shared: Path, *, age_s: float = 0.0) -> None:
+    """Add recent kernels of a cache to another one; a file is named by its content.
+
+    Code of whole graphs is not added: its name does not depend on plants, for instance.
+
+    Args:
+        age_s: the least age, in seconds; a younger file may be incomplete.
+    """
+    latest = time.time() - age_s
+    for file in cache.glob("??/*.so"):
+        place = shared / file.parent.name / file.name
+        with contextlib.suppress(OSError):  # it exists, or links cannot be made
+            if latest - _RECENT_S <= file.stat().st_mtime <= latest:
+                place.parent.mkdir(parents=True, exist_ok=True)
+                os.link(file, place)
+
+
+COMPLETE_S = 5.0
+"""The age at which a kernel that another process may be writing is complete."""
+
+_RECENT_S = 3_600.0
+"""The age at which a kernel is no longer recent; a user's cache may be large."""
+
+
+def share_user_kernels(folder: Path) -> None:
+    """Share the kernels that failing runs of the user may have compiled."""
+    cache = os.environ.get(CACHE) or inductor_api.default_cache_dir()
+    share_kernels(Path(cache), folder / KERNELS, age_s=COMPLETE_S)
 
 
 def _return_values(module: torch.fx.GraphModule, exported: ExportedProgram) -> None:

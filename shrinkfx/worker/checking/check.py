@@ -38,9 +38,12 @@ from shrinkfx.protocol.requests import CheckOptions, Request, Setup
 from shrinkfx.worker.aoti import backend as aoti
 from shrinkfx.worker.aoti.fast_build import StepPassed
 from shrinkfx.worker.aoti.torch_compile import (
+    COMPLETE_S,
+    KERNELS,
     WITH_CACHE,
     CompiledProgram,
     find_dynamic_dims,
+    share_kernels,
 )
 from shrinkfx.worker.checking import evidence
 from shrinkfx.worker.checking.reference import (
@@ -79,7 +82,7 @@ from shrinkfx.worker.private_api.graph_api import TorchDispatchMode, pytree
 from shrinkfx.worker.sizes.bindings import bind_symbols, declared_bytes
 
 _RERUN_S = 5.0
-"""Seconds after which a child does not run a passing program again."""
+"""Seconds after which a child does not run a program again."""
 
 Compiled = Callable[..., Any]
 
@@ -396,15 +399,18 @@ def _compile_like_torch_compile(check: Check) -> Callable[[Inputs], Compiled]:
     """Return what compiles the program for some inputs."""
     run, options = check.run, check.options
     inductor = _inductor_options(check.setup, options)
-    cache = Path(check.setup.directory, "inductor")
+    cache = shared = Path(check.setup.directory, KERNELS)
     if options.package:  # later runs of this program take its code from there
         inductor, cache = {**inductor, **WITH_CACHE}, Path(f"{options.package}.cache")
+        share_kernels(shared, cache, age_s=COMPLETE_S)
     # Dynamic dims are compiled for the sizes of the example, as AOTInductor does.
     example = run.example if find_dynamic_dims(run.exported, run.example) else None
 
     def compile_for(inputs: Inputs) -> Compiled:
         program = run.exported, cache, inductor, check.note
         compiled = CompiledProgram(*program, example or inputs)
+        if cache != shared:
+            share_kernels(cache, shared)
         red_zones.check_zones(" of a kernel that was timed")
         return red_zones.check_zones_after_calls(compiled)
 
@@ -414,9 +420,10 @@ def _compile_like_torch_compile(check: Check) -> Callable[[Inputs], Compiled]:
 def _judge_runs(check: Check, compiled: Any, reference: Reference) -> Answer:
     """Run a compiled program on the failing inputs, and judge the results."""
     run, options = check.run, check.options
-    runs = 1 if mutates(run.exported) else options.runs
+    if mutates(run.exported):
+        options = replace(options, runs=1, failing_runs=1)
     attempts = (
-        partial(_run_until_it_fails, reference, filled, runs, check.note)
+        partial(_run_repeatedly, reference, filled, options, check.note)
         for filled in add_tails(compiled, run, options)
     )
     return require_same_failure(attempts, options.sought)
@@ -433,16 +440,45 @@ def _inductor_options(setup: Setup, options: CheckOptions) -> InductorOptions:
     return inductor
 
 
-def _run_until_it_fails(
-    reference: Reference, compiled: Compiled, runs: int, note: Note
+def _run_repeatedly(
+    reference: Reference, compiled: Compiled, options: CheckOptions, note: Note
 ) -> Answer:
-    """Repeat a run that passes, at most ``runs`` times and for ``_RERUN_S`` seconds."""
+    """Repeat a run while its outcome is the same, for ``_RERUN_S`` seconds at most.
+
+    Returns:
+        The answer of the last run.
+
+    Raises:
+        Exception: the exception of the last run.
+    """
     stop = time.monotonic() + _RERUN_S
-    for remaining in reversed(range(runs)):
-        answer = reference.judge(compiled, note)
-        if is_failure(answer) or not remaining or time.monotonic() > stop:
+    last = _run_once(reference, compiled, note)
+    how = _how_it_fails(last)
+    for _ in range((options.failing_runs if how else options.runs) - 1):
+        if time.monotonic() > stop:
             break
-    return answer
+        last = _run_once(reference, compiled, note)
+        if _how_it_fails(last) != how:
+            break
+    if isinstance(last, Exception):
+        raise last
+    return last
+
+
+def _run_once(
+    reference: Reference, compiled: Compiled, note: Note
+) -> Answer | Exception:
+    try:
+        return reference.judge(compiled, note)
+    except Exception as error:  # noqa: BLE001 - the last run's is raised
+        return error
+
+
+def _how_it_fails(outcome: Answer | Exception) -> str:
+    """Describe a failing run in detail, with values; '' if it passes."""
+    if isinstance(outcome, Answer):
+        return repr(outcome) if is_failure(outcome) else ""
+    return f"{type(outcome).__name__}: {outcome}"
 
 
 def compile_for_sanitizer(

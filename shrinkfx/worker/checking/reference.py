@@ -51,6 +51,9 @@ class Reference:
         self._expected: list[Any] | None = None
         self._repeated: list[Any] = []
         self._error = ""
+        self._run_in_float64 = functools.cache(
+            lambda: run_in_float64(run.exported, run.failing, calls=options.calls)
+        )
 
     def run_eager(self) -> None:
         """Run eager twice. Errors are kept if the input program also fails in eager."""
@@ -67,9 +70,6 @@ class Reference:
         return run_eager(
             run.exported, run.failing, seed=seed, calls=calls, memory=memory
         )
-
-    def _run_in_float64(self) -> list[Any] | None:
-        return run_in_float64(self._run.exported, self._run.failing, calls=self.calls)
 
     def judge(self, compiled: Callable[..., Any], note: Note) -> Checked | Invalid:
         """Run the compiled program; return how its results differ from eager's."""
@@ -102,7 +102,7 @@ class Reference:
     def _differing_names(self, actual: list[Any]) -> list[str]:
         """Return the names of the results that differ from eager's."""
         assert self._expected is not None
-        exact = functools.cache(self._run_in_float64)
+        exact = self._run_in_float64
 
         def differs(place: int, actual: Any, expected: Any, again: Any) -> bool:
             def one() -> list[Any] | None:
