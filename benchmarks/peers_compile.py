@@ -208,9 +208,17 @@ def _python(script: str) -> list[str]:
     return [sys.executable, "-W", "ignore", script]
 
 
-def count_operators(source: str) -> int:
-    """Count the calls of operators in a graph that PyTorch has printed."""
-    calls = (n.func for n in ast.walk(ast.parse(source)) if isinstance(n, ast.Call))
+def count_operators(source: str) -> int | None:
+    """Count the calls of operators in a graph that PyTorch has printed.
+
+    Returns:
+        None if it is no valid Python, as a method without statements.
+    """
+    try:
+        tree = ast.parse(source)
+    except SyntaxError:
+        return None
+    calls = (n.func for n in ast.walk(tree) if isinstance(n, ast.Call))
     names = [ast.unparse(called) for called in calls]
     operators = [name for name in names if name.startswith("torch.ops.")]
     return len([name for name in operators if ".sym_" not in name])

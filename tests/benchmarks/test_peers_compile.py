@@ -49,6 +49,10 @@ def test_operators_are_counted_without_sizes_and_getitem() -> None:
     assert count_operators(PRINTED) == 2
 
 
+def test_script_that_is_no_python_has_no_number_of_operators() -> None:
+    assert count_operators("def forward(self):\nmod = Repro()") is None
+
+
 def test_row_misses_its_target() -> None:
     assert row(3).misses == ""
     assert row(4).misses == "too many operators"
