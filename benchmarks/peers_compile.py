@@ -212,7 +212,7 @@ def count_operators(source: str) -> int | None:
     """Count the calls of operators in a graph that PyTorch has printed.
 
     Returns:
-        None if it is no valid Python, as a method without statements.
+        None if the source is not valid Python, for example a method without a body.
     """
     try:
         tree = ast.parse(source)

@@ -354,7 +354,7 @@ def test_strategies_refuse_a_second_name() -> None:
 
 BUDGETS = {
     "api": 505,
-    "check": 3_360,
+    "check": 3_370,
     "cli": 1_470,
     "events": 360,
     "explain": 2_340,
@@ -374,7 +374,7 @@ BUDGETS = {
     "system": 550,
     "testing": 370,
     "top": 170,
-    "worker": 16_725,
+    "worker": 16_710,
 }
 """The most code lines of each package. Raising one needs a dated reason in
 ``docs/decisions.md``; lower it when a package has become smaller."""

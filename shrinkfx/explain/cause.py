@@ -249,7 +249,10 @@ def _add_mismatch(found: Explanation, mismatch: OperatorMismatch) -> Explanation
     return replace(found, cause=cause, culprits=(mismatch.operator,))
 
 
-_RECORDED = " The kernels were examined under AOTInductor, which fails in the same way."
+_RECORDED = (
+    " The kernels were examined with AOTInductor, with which the program fails in the "
+    "same way."
+)
 """Said after a sentence about a kernel, if torch.compile compiled the program."""
 
 _UNEXPLAINED = "; why is not known"

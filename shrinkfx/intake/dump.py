@@ -234,7 +234,7 @@ def _keywords(tree: ast.Module, function: str) -> dict[str, object]:
 
 def _versions(text: str) -> Iterator[str]:
     if found := re.search(r"^# torch version: (\S+)$", text, re.MULTILINE):
-        yield f"the file was written by torch {found[1]}"
+        yield f"the program was written by torch {found[1]}"
 
 
 def _describe_call(call: Mapping[str, object]) -> Iterator[str]:

@@ -173,8 +173,8 @@ class CheckOptions(ComparisonOptions, Message):
         probe: the mode of the interpreter; None if the interpreter is not used.
         calls: the number of program calls in one run.
         runs: how often a child may run a program that passes.
-        failing_runs: how often a child may run a program that fails; it stops if a run
-            fails in another way or passes.
+        failing_runs: how often a child runs a program with a wrong result; it stops if
+            another run has another result.
         reference: compare with eager.
         taps: inner values that are returned and compared as well.
         sought: the kind of failure that the check looks for, or ''. If several outputs

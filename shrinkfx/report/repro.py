@@ -297,9 +297,9 @@ def _registrations(record: RunRecord, definitions: Sequence[Definitions]) -> lis
     return [f"{_CUSTOM}\n{p}" if "\n" in p else p for p in parts] + caches
 
 
-_NO_CACHES = "torch._inductor.config.force_disable_caches = True  # they miss changes"
+_NO_CACHES = "torch._inductor.config.force_disable_caches = True  # they ignore edits"
 """The caches of torch.compile do not notice that custom code has changed."""
-_CUSTOM = "# Custom code that the program needs:"
+_CUSTOM = "# Custom code that the failure needs:"
 
 
 def _as_part(text: str) -> str:

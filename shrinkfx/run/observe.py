@@ -738,8 +738,8 @@ def _choose_whole_candidate(
     options = context.options
     alone = options.baseline_runs == 1 or options.until == Kind.HANG
     is_jit = context.on_cpu and context.ready.backend == Backend.INDUCTOR
-    in_one = described.description.functional and (build is Build.FAST or is_jit)
-    if alone or options.check or not in_one:
+    is_direct = described.description.functional and (build is Build.FAST or is_jit)
+    if alone or options.check or not is_direct:
         return None
     return WholeCandidate(Candidate.from_skeleton(described.skeleton), build)
 
@@ -786,7 +786,7 @@ def _in_a_form_that_fails(program: Subject, original: InputProgram) -> Subject:
 _FAST = 0.5
 """Least time of the fast build, as a fraction of the first check's."""
 
-_OTHER_COUNT = "the program has {} operators, and {} in the form that is reduced"
+_OTHER_COUNT = "the program has {} operators; the form of it that is reduced has {}"
 _NO_SEARCH = "the baseline took {:.1f} minutes and left no time for a search"
 
 

@@ -471,7 +471,7 @@ def _ablate(program: Subject, state: SearchResult) -> None:
         state.second = [(rest, verdict)]
         more = f" or any call of {', '.join(sorted(wrong))}" if wrong else ""
         context.note(
-            "note: the rest of the input program, without the operators of the reduced "
-            f"program{more}, also fails, because of the same bug or another one; for a "
+            f"note: without the operators of the reduced program{more}, the input "
+            "program fails as well, because of the same bug or another one; for a "
             f"repro: shrinkfx --candidate {rest.digest[:DIGITS]} --out {context.out}"
         )

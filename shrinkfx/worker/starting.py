@@ -85,7 +85,7 @@ def start(setup: Setup, threads: int) -> tuple[AnyWorker, Ready]:
     if setup.backend == Backend.INTERPRETER:
         interpreter.warm_up()
         ignored = interpreter.list_overridden_options(setup.inductor)
-    if setup.backend == Backend.INDUCTOR:
+    if setup.backend == Backend.INDUCTOR and not setup.max_disk_bytes:
         share_user_kernels(Path(setup.directory))
     gc.freeze()
     # A process that has touched a GPU cannot fork children that do.

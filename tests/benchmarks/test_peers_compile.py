@@ -49,7 +49,7 @@ def test_operators_are_counted_without_sizes_and_getitem() -> None:
     assert count_operators(PRINTED) == 2
 
 
-def test_script_that_is_no_python_has_no_number_of_operators() -> None:
+def test_operators_of_invalid_python_are_not_counted() -> None:
     assert count_operators("def forward(self):\nmod = Repro()") is None
 
 

@@ -346,13 +346,39 @@ def test_wrong_result_in_two_processes_is_confirmed_in_one() -> None:
     assert server.asked[3].options.sanity  # the search for other causes
 
 
-def test_wrong_result_that_disappears_in_a_later_run_is_flaky() -> None:
-    base, _ = found(FakeServer(*[DIFFERS] * 2, replace(PASSES, runs=5), DIFFERS))
-    assert base.rate == 10 / 11
+@pytest.mark.parametrize(
+    "batch",
+    [
+        replace(PASSES, runs=5),
+        replace(DIFFERS, runs=5),  # another wrong result, so it stopped
+        replace(HANGS, runs=5),
+    ],
+)
+def test_results_that_vary_in_one_process_are_not_counted(batch: Ending) -> None:
+    server = FakeServer(DIFFERS, DIFFERS, batch, DIFFERS)
+    base, _ = found(server)
+    assert base.rate == 1.0
+    runs = [request.options.failing_runs for request in server.asked]
+    assert runs == [1, 1, ENOUGH - 2] + [1] * (ENOUGH - 2 + 1)
 
 
-def test_crash_is_repeated_in_new_processes_only() -> None:
-    server = FakeServer(CRASHES)
+def test_only_run_of_a_process_counts() -> None:
+    server = FakeServer(DIFFERS)
+    assert found(server)[0].rate == 1.0
+    runs = [request.options.failing_runs for request in server.asked[:ENOUGH]]
+    assert runs == [1, 1, ENOUGH - 2] + [1] * (ENOUGH - 3)
+
+
+def test_flaky_wrong_result_has_the_rate_of_separate_processes() -> None:
+    later = itertools.cycle([PASSES, DIFFERS])
+    server = FakeServer(DIFFERS, DIFFERS, replace(PASSES, runs=2), then=later)
+    base, _ = found(server)
+    assert base.rate == 10 / 18
+
+
+@pytest.mark.parametrize("ending", [CRASHES, REFUSES])
+def test_only_wrong_results_share_a_process(ending: Ending) -> None:
+    server = FakeServer(ending)
     found(server)
     assert {request.options.failing_runs for request in server.asked} == {1}
 

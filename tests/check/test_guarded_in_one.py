@@ -43,7 +43,7 @@ class Program(FakeServer):
 def seen(
     program: Program, until: str = "ima"
 ) -> tuple[tuple[Baseline, Guarding] | None, WholeCandidate]:
-    in_one = WholeCandidate(WHOLE)
+    in_one = WholeCandidate(WHOLE, Build.FAST)
     request = BaselineRequest(until, max_runs=100)
     return find_guarded_baseline(in_one, compiler(program), request), in_one
 

@@ -34,7 +34,7 @@ TRACES = Traces(message="no", raised_at=(("tanh",),))
 def seen_in_one(
     *told: Ending, until: str | None = None
 ) -> tuple[Baseline | None, WholeCandidate, FakeServer]:
-    server, in_one = FakeServer(*told), WholeCandidate(WHOLE)
+    server, in_one = FakeServer(*told), WholeCandidate(WHOLE, Build.FAST)
     request = BaselineRequest(until, max_runs=100)
     found = find_whole_candidate_baseline(in_one, compiler(server), request)
     return found, in_one, server
@@ -85,7 +85,7 @@ def test_first_run_gives_a_verdict_only_for_the_same_query() -> None:
     assert in_one.verdict(MISMATCH, CheckOptions()) is None
     assert in_one.verdict(CRASH, CheckOptions(calls=2)) is None
     assert in_one.verdict(CRASH, CheckOptions(fallback_random=True)) is None
-    assert WholeCandidate(WHOLE).verdict(CRASH, CheckOptions()) is None
+    assert WholeCandidate(WHOLE, Build.FAST).verdict(CRASH, CheckOptions()) is None
 
 
 class Worker(FakeServer):

@@ -26,11 +26,10 @@ _MOST_S = 60.0
 """The longest default time limit of the runs, in seconds, after a long compilation."""
 
 _TIMES = "seconds", "cpu_seconds", "waited_s"
-"""The attributes of ``Observation`` that several runs share."""
+"""The times of an ``Observation``, which are divided among the runs of a process."""
 
-_SEPARATE = 2
-"""The number of runs in processes of their own, before one process makes the others if
-all fail alike."""
+_SEPARATE_RUNS = 2
+"""The number of runs, one per process, before wrong results may share a process."""
 
 MAX_SILENT_RUNS = 3
 """The number of runs without an answer (a limit was reached, or another process killed
@@ -119,6 +118,7 @@ class Attempt:
     spent_s: float = 0.0
     out_of_minutes: bool = False
     compilations: int = 1
+    _may_share: bool = True
     _longest_s: float = 0.0
     _end_s: float | None = None
 
@@ -269,13 +269,16 @@ class Attempt:
             # At first, each run has its own process: a run may see another one's state.
             remaining = max_runs * (ENOUGH if self.target else 1) - self.made_count
             batch = 1 if len(self.seen) < ENOUGH else min(RUNS_PER_CHILD, remaining)
-            failing = 1 if len(self.seen) < _SEPARATE else self._confirming_runs
-            again = client.with_options(runs=batch, failing_runs=failing)
+            shared = self._shared_runs
+            again = client.with_options(runs=batch, failing_runs=shared)
             if self._fails_to_compile:
                 again = client.with_options(package=None)
             fresh = len(self.seen) == 1 and not self._explains_failure()
-            if seen := self._run(again, fresh=fresh):
-                self.seen += self._split(seen) if failing > 1 else [seen]
+            seen = self._run(again, fresh=fresh)
+            if seen and shared > 1:
+                self._add_shared_runs(seen, shared)
+            elif seen:
+                self.seen.append(seen)
         silent = [s.unresolved for s in self.seen if s.unresolved]
         if len(silent) >= MAX_SILENT_RUNS:
             note(
@@ -284,21 +287,25 @@ class Attempt:
             )
 
     @property
-    def _confirming_runs(self) -> int:
-        """The number of runs that one process makes of a program that always fails.
+    def _shared_runs(self) -> int:
+        """The number of runs that the next process makes of a wrong result."""
+        shares = self._may_share and len(self.seen) >= _SEPARATE_RUNS
+        is_wrong = self.target is not None and self._always_in(Stage.COMPARE)
+        return ENOUGH - self.failed_count if shares and is_wrong else 1
 
-        It is 1 if a failing run may change the process, as a crash does.
+    def _add_shared_runs(self, seen: Observation, runs: int) -> None:
+        """Add the runs of one process, if all of them had the same wrong result.
+
+        If not, later runs depend on earlier ones, or on chance. Then the process tells
+        nothing, and the remaining runs have a process each.
         """
-        ran = self._always_in(Stage.RUN, Stage.COMPARE)
-        is_harmless = ran and is_self_explanatory(self.target)
-        return ENOUGH - self.failed_count if is_harmless else 1
-
-    def _split(self, seen: Observation) -> list[Observation]:
-        """Split runs of one process that failed alike; another outcome is the last."""
-        target = self.target
-        runs = seen.runs if target and target.admits(seen.signature) else 1
-        times = {n: getattr(seen, n) / runs for n in _TIMES}
-        return [replace(seen, runs=1, **times)] * runs
+        alike = bool(self.target and self.target.admits(seen.signature))
+        self._may_share = alike and seen.runs >= runs
+        if alike and seen.runs == 1:
+            self.seen.append(seen)  # a run that changes the program is not repeated
+        elif self._may_share:
+            times = {name: getattr(seen, name) / runs for name in _TIMES}
+            self.seen += [replace(seen, runs=1, **times)] * runs
 
     def _explains_failure(self) -> bool:
         """Tell whether the failure says what is wrong, so the fork is not its cause.

@@ -298,7 +298,7 @@ class WholeCandidate:
     """
 
     whole: Candidate
-    build: Build = Build.FAST
+    build: Build
     seen: Observation | None = None
     traces: Traces = field(default_factory=Traces)
 
@@ -358,7 +358,7 @@ def find_whole_candidate_baseline(
 
 
 _STOCK = "the fast build gave no result: compiling the program as PyTorch does"
-_IN_FILE = "running the program as it is in the file"
+_IN_FILE = "running the program in the file"
 
 
 # Errors for a program whose failing run had state that no other process has.

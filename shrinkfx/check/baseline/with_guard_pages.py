@@ -252,4 +252,4 @@ def find_guarded_baseline(
     return None
 
 
-_STOCK = "running the file's own program in the stock build"
+_STOCK = "running the program in the file"

@@ -515,11 +515,14 @@ def describe_step_end(step: Step, end: ScriptEnd) -> str:
         return f"{step.name}{where} raised {error:.300}{caught}"
     if end.is_session:
         why = "; its result may be wrong"
-        return f"no step in PyTorch raised an error: trying {step.name}{where}{why}"
+        return f"{_NO_ERROR}: testing {step.name}{where}{why}"
     return (
-        f"no step in PyTorch raised an error, but {_how_ended(end)}, perhaps because "
-        f"of a wrong value: trying {step.name}{where}"
+        f"{_how_ended(end)}, but {_NO_ERROR}. Perhaps a result is wrong: "
+        f"testing {step.name}{where}"
     )
+
+
+_NO_ERROR = "no export, compilation or call of a compiled program raised an error"
 
 
 def _hangs(step: Step, end: ScriptEnd) -> bool:

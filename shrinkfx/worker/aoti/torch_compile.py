@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import glob
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -120,16 +121,17 @@ class CompiledProgram:
 
 
 def share_kernels(cache: Path, shared: Path, *, age_s: float = 0.0) -> None:
-    """Add recent kernels of a cache to another one; a file is named by its content.
+    """Link recent kernels of a cache into another one.
 
-    Code of whole graphs is not added: its name does not depend on plants, for instance.
+    Cached graphs are not shared, because their key does not cover lowerings that a
+    preload registers. The name of a kernel is the digest of its source and its command.
 
     Args:
         age_s: the least age, in seconds; a younger file may be incomplete.
     """
     latest = time.time() - age_s
-    for file in cache.glob("??/*.so"):
-        place = shared / file.parent.name / file.name
+    for name in glob.glob("??/*.so", root_dir=cache):
+        file, place = cache / name, shared / name
         with contextlib.suppress(OSError):  # it exists, or links cannot be made
             if latest - _RECENT_S <= file.stat().st_mtime <= latest:
                 place.parent.mkdir(parents=True, exist_ok=True)
@@ -137,14 +139,14 @@ def share_kernels(cache: Path, shared: Path, *, age_s: float = 0.0) -> None:
 
 
 COMPLETE_S = 5.0
-"""The age at which a kernel that another process may be writing is complete."""
+"""The age in seconds from which a kernel is assumed to be complete."""
 
 _RECENT_S = 3_600.0
-"""The age at which a kernel is no longer recent; a user's cache may be large."""
+"""The age in seconds of the oldest kernels to link; a cache may be large."""
 
 
 def share_user_kernels(folder: Path) -> None:
-    """Share the kernels that failing runs of the user may have compiled."""
+    """Link recent kernels of the user's cache: the failing script may need them."""
     cache = os.environ.get(CACHE) or inductor_api.default_cache_dir()
     share_kernels(Path(cache), folder / KERNELS, age_s=COMPLETE_S)
 

@@ -82,7 +82,7 @@ from shrinkfx.worker.private_api.graph_api import TorchDispatchMode, pytree
 from shrinkfx.worker.sizes.bindings import bind_symbols, declared_bytes
 
 _RERUN_S = 5.0
-"""Seconds after which a child does not run a program again."""
+"""Seconds after which a child does not run a passing program again."""
 
 Compiled = Callable[..., Any]
 
@@ -443,42 +443,21 @@ def _inductor_options(setup: Setup, options: CheckOptions) -> InductorOptions:
 def _run_repeatedly(
     reference: Reference, compiled: Compiled, options: CheckOptions, note: Note
 ) -> Answer:
-    """Repeat a run while its outcome is the same, for ``_RERUN_S`` seconds at most.
+    """Repeat a run until its answer changes, as often as the options allow.
+
+    A passing program is run for ``_RERUN_S`` seconds at most.
 
     Returns:
         The answer of the last run.
-
-    Raises:
-        Exception: the exception of the last run.
     """
     stop = time.monotonic() + _RERUN_S
-    last = _run_once(reference, compiled, note)
-    how = _how_it_fails(last)
-    for _ in range((options.failing_runs if how else options.runs) - 1):
-        if time.monotonic() > stop:
+    first = answer = reference.judge(compiled, note)
+    fails = is_failure(first)
+    for _ in range((options.failing_runs if fails else options.runs) - 1):
+        if answer != first or (not fails and time.monotonic() > stop):
             break
-        last = _run_once(reference, compiled, note)
-        if _how_it_fails(last) != how:
-            break
-    if isinstance(last, Exception):
-        raise last
-    return last
-
-
-def _run_once(
-    reference: Reference, compiled: Compiled, note: Note
-) -> Answer | Exception:
-    try:
-        return reference.judge(compiled, note)
-    except Exception as error:  # noqa: BLE001 - the last run's is raised
-        return error
-
-
-def _how_it_fails(outcome: Answer | Exception) -> str:
-    """Describe a failing run in detail, with values; '' if it passes."""
-    if isinstance(outcome, Answer):
-        return repr(outcome) if is_failure(outcome) else ""
-    return f"{type(outcome).__name__}: {outcome}"
+        answer = reference.judge(compiled, note)
+    return answer
 
 
 def compile_for_sanitizer(
