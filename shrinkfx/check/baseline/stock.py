@@ -353,12 +353,12 @@ def find_whole_candidate_baseline(
             attempt.run_until_enough()
             if attempt.always_fails:
                 return make_baseline(attempt, in_one.build)
-    request.note(_STOCK if in_one.build is Build.FAST else _IN_FILE)
+    request.note(REPEATED)
     return None
 
 
-_STOCK = "the fast build gave no result: compiling the program as PyTorch does"
-_IN_FILE = "running the program in the file"
+REPEATED = "repeating the baseline with the program as it is in the file"
+"""The message before the program in the file is run instead of the whole candidate."""
 
 
 # Errors for a program whose failing run had state that no other process has.

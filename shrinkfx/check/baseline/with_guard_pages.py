@@ -8,7 +8,12 @@ from pathlib import Path
 from typing import ClassVar
 
 from shrinkfx.check.baseline.attempt import Attempt, BaselineRequest, Packages
-from shrinkfx.check.baseline.stock import Baseline, WholeCandidate, make_baseline
+from shrinkfx.check.baseline.stock import (
+    REPEATED,
+    Baseline,
+    WholeCandidate,
+    make_baseline,
+)
 from shrinkfx.check.limits import Allowance
 from shrinkfx.check.oracle import ENOUGH, CheckClient, may_crash_instead
 from shrinkfx.failure.readers.memory import find_red_zone_note
@@ -248,8 +253,5 @@ def find_guarded_baseline(
                 attempt.run_until_enough()
                 if attempt.always_fails:
                     return make_baseline(attempt, in_one.build), guarding
-    request.note(_STOCK)
+    request.note(REPEATED)
     return None
-
-
-_STOCK = "running the program in the file"

@@ -102,11 +102,11 @@ class Reference:
     def _differing_names(self, actual: list[Any]) -> list[str]:
         """Return the names of the results that differ from eager's."""
         assert self._expected is not None
-        exact = self._run_in_float64
 
         def differs(place: int, actual: Any, expected: Any, again: Any) -> bool:
             def one() -> list[Any] | None:
-                return None if (outputs := exact()) is None else [outputs[place]]
+                outputs = self._run_in_float64()
+                return None if outputs is None else [outputs[place]]
 
             results = [actual], [expected], [again]
             return compare(*results, one, close=self._close) is not None
