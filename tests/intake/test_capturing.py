@@ -162,7 +162,8 @@ def captured(
             "a",
             (1,),
             (FailedStep.NOTHING, False),
-            "step in PyTorch raised an error, but the script ended with exit code 1",
+            "captured: the script ended with exit code 1, but no export, compilation or "
+            "call of a compiled program raised an error",
             id="the script fails after all steps",
         ),
         pytest.param(
