@@ -162,8 +162,8 @@ def captured(
             "a",
             (1,),
             (FailedStep.NOTHING, False),
-            "captured: the script ended with exit code 1, but no export, compilation or "
-            "call of a compiled program raised an error",
+            "captured: the script ended with exit code 1, but no export, compilation "
+            "or call of a compiled program raised an error",
             id="the script fails after all steps",
         ),
         pytest.param(
