@@ -526,7 +526,7 @@ def title_of(facts: IssueFacts, explanation: Explanation, traits: Traits) -> str
     invalid = explanation.inputs.partition(". ")[0].rstrip(".")
     values = {
         **vars(facts),
-        "compiler": COMPILERS[facts.backend],
+        **_values_of_failure(facts, explanation),
         "label": "Inductor" if facts.backend is Backend.INDUCTOR else "AOTInductor",
         "symptom": symptom,
         "preposition": preposition,
