@@ -498,7 +498,7 @@ class SearchOptions:
     )
     keep: tuple[str, ...] = option(
         (),
-        metavar="KIND,...",
+        metavar="PART,...",
         help="do not simplify these parts of the reduced program: "
         f"{', '.join(f'`{kind}`' for kind in Kind)} (also loop "
         "bodies); `all`: simplify nothing",
