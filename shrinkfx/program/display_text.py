@@ -8,8 +8,6 @@ import re
 LINE = 1_000
 """The number of characters shown of a line; foreign lines may have megabytes."""
 
-_LONG = re.compile(rf"[^\n]{{{4 * LINE + 1},}}")
-
 _SEQUENCE = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]"  # colors and cursor movements
     r"|\x1b[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)"  # titles, links
@@ -96,7 +94,10 @@ def _shortened(found: re.Match[str]) -> str:
 
 def short_lines(text: str) -> str:
     """Cut the middle of each line that is far too long to read."""
-    return _LONG.sub(lambda found: cut_middle(found[0], 2 * LINE), text)
+    lines = text.split("\n")
+    return "\n".join(
+        cut_middle(line, 2 * LINE) if len(line) > 4 * LINE else line for line in lines
+    )
 
 
 def first_line(message: str) -> str:
