@@ -130,6 +130,9 @@ def _file_of_preload(name: str) -> str:
     return getattr(sys.modules.get(name), "__file__", None) or ""
 
 
+_PRELOADING = "preloading {}, which defines or changes {}"
+
+
 @dataclass
 class _ChosenPreloads:
     """Collects preloads, and writes generated ones.
@@ -157,7 +160,7 @@ class _ChosenPreloads:
         if _is_own_module(origin):
             name = self._importable(origin.module, origin.file, found)
             self.files.append(origin.file)
-            remark = remark or f"preloading {origin.module} because of {origin.why}"
+            remark = remark or _PRELOADING.format(origin.module, origin.why)
         self._add(name, remark)
 
     def copy_definitions(

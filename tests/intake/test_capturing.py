@@ -721,7 +721,8 @@ def test_custom_pass_set_on_import_needs_no_generated_preload(
     assert came.asked.preload == ("sets",)
     assert not any("is missing: " in said for said in came.said)
     assert any(
-        "preloading sets because of torch._inductor.config" in s for s in came.said
+        "preloading sets, which defines or changes torch._inductor.config" in s
+        for s in came.said
     )
     came = captured("import offers\noffers.put()\nrun('call:raise')")
     assert came.asked is not None
