@@ -326,7 +326,10 @@ def smallest_first(build: Build, judge: PreloadOracle) -> list[PreloadCut]:
 def find_droppable_units(
     units: Sequence[Unit], fine: Callable[[Sequence[Unit]], bool], judge: Tires
 ) -> list[Unit]:
-    """Return units that can go together; try halves first, a file's last ones first."""
+    """Return units that can go together; try halves first, a file's last ones first.
+
+    All units are tried once only, at the beginning.
+    """
     dropped: list[Unit] = []
     size = len(units)
     while size:
@@ -335,8 +338,9 @@ def find_droppable_units(
             chunk = remaining[max(0, end - size) : end]
             if judge.is_tired:
                 return dropped
-            if fine([*dropped, *chunk]):
-                dropped += chunk
+            some = [*dropped, *chunk]
+            if (not dropped or len(some) < len(units)) and fine(some):
+                dropped = some
         size //= 2
     return dropped
 
@@ -371,9 +375,8 @@ def add_bare_cut(cuts: Sequence[PreloadCut], trials: Trials) -> list[PreloadCut]
     )
     custom = find_custom_code(user_code, dropped)
     bare = [replace(_less(first, dropped), bare=True)]
-    is_bare = dropped and not trials.last.own
     named = [replace(cut, in_compiler=custom) for cut in cuts]
-    return bare * bool(is_bare) + named
+    return bare * bool(dropped and not trials.last.own) + named
 
 
 def _smallest_cheap_cut(cuts: Sequence[PreloadCut]) -> PreloadCut:

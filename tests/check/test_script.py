@@ -456,6 +456,12 @@ def test_seems_to_fail_does_not_count_as_a_verification_run(
     asked = [(request.fresh, request.options.build) for request in server.asked]
     assert set(asked) == {(False, Build.FAST)}
     assert (runner.times, runner.logs) == ([], [])
+    before = len(server.asked)
+    assert runner.seems_to_fail([script], ASSERTION) is seems_to
+    assert (len(server.asked) > before) is (seems_to is None)
+    script.write_text("def compiled(): ...\nresult = compiled()\n")
+    assert runner.seems_to_fail([script], ASSERTION) is seems_to
+    assert len(server.asked) > before, "for another text"
 
 
 COMPILES = """

@@ -20,7 +20,7 @@ from shrinkfx.errors import BudgetExhausted
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.options.options import Options
 from shrinkfx.preloads.bundle_builder import build_bundle
-from shrinkfx.preloads.preload_bundle import Preload, PreloadBundle, PreloadCut
+from shrinkfx.preloads.preload_bundle import Preload, PreloadBundle, PreloadCut, Unit
 from shrinkfx.program.uninstalled_files import UninstalledFiles
 from shrinkfx.protocol.answers import Ending, Registered
 from shrinkfx.report.record import Failure, Programs, ProgramSize, RunRecord
@@ -88,8 +88,15 @@ def test_preload_effect_is_kept_if_only_removed_names_differ(
 def test_droppable_units_exclude_needed_units(needed: Sequence[int]) -> None:
     units = [("ops.py", line + 1, 0) for line in range(8)]
     kept = {("ops.py", line + 1, 0) for line in needed}
-    found = find_droppable_units(units, lambda some: not kept & set(some), judge())
+    tried: list[frozenset[Unit]] = []
+
+    def fine(some: Sequence[Unit]) -> bool:
+        tried.append(frozenset(some))
+        return not kept & set(some)
+
+    found = find_droppable_units(units, fine, judge())
     assert set(units) - set(found) == kept
+    assert tried.count(frozenset(units)) == 1
 
 
 def says(text: str, *needed: str) -> Ending:
