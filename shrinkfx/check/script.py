@@ -42,7 +42,7 @@ class ScriptRunner:
         afresh_first: the first run is in a new interpreter that compiles everything,
             and later runs take its compiled objects.
         failed_afresh: the texts that have failed in such a run.
-        seeming: by text, the answers of ``seems_to_fail``.
+        seeming: by text and failure, the answers of ``seems_to_fail``.
         longer_s: the longer time limit, in force once a run was ended before it could
             fail.
         build: the build of a script that is not expected to fail, and so is not a
@@ -64,7 +64,7 @@ class ScriptRunner:
     logs: list[str] = field(default_factory=list)
     afresh_first: bool = False
     failed_afresh: list[str] = field(default_factory=list)
-    seeming: dict[str, bool | None] = field(default_factory=dict)
+    seeming: dict[tuple[str, Signature], bool | None] = field(default_factory=dict)
     longer_s: list[float] = field(default_factory=list)
     build: Build = Build.STOCK
     independent: int = 0
@@ -140,19 +140,19 @@ class ScriptRunner:
     def seems_to_fail(self, files: Sequence[Path], target: Signature) -> bool | None:
         """Run once with the search's build, in a fork if possible.
 
-        A script without other files is not run a second time.
+        A script without other files that had an answer is not run again.
 
         Returns:
             Whether the target failure showed; None without an answer.
         """
-        text = files[0].read_text(encoding="utf-8")
-        if len(files) == 1 and (known := self.seeming.get(text)) is not None:
+        key = files[0].read_text(encoding="utf-8"), target
+        if len(files) == 1 and (known := self.seeming.get(key)) is not None:
             return known
         afresh = _sets_variables(files[0])
         build = Build.STOCK if afresh else self.build
         _, seen = self._run(files, target, fresh=afresh, build=build)
-        self.seeming[text] = _failed(seen, target)
-        return self.seeming[text]
+        self.seeming[key] = _failed(seen, target)
+        return self.seeming[key]
 
     def run_again(
         self, files: Sequence[Path], target: Signature, budget: Allowance = UNLIMITED

@@ -328,7 +328,7 @@ def find_droppable_units(
 ) -> list[Unit]:
     """Return units that can go together; try halves first, a file's last ones first.
 
-    All units are tried once only, at the beginning.
+    The set of all units is tried only at the beginning.
     """
     dropped: list[Unit] = []
     size = len(units)
