@@ -6,7 +6,7 @@ A failing candidate is not an exception: it is a value, a ``Verdict``.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 SEE_DOCTOR = "run shrinkfx doctor to see which parts of this environment work"
 """Last line of the advice of errors that a broken environment may cause."""
@@ -24,6 +24,8 @@ class ShrinkfxError(Exception):
     """
 
     exit_code = 1
+    status = "error"
+    """The status in the last event of a run that it ends."""
 
     def __init__(self, *parts: str) -> None:
         super().__init__("".join(parts))
@@ -93,6 +95,26 @@ class NotReproducible(ShrinkfxError):
             head = f"outcome of {count} in {seconds:.0f} s"
         message = "the program does not fail", *request, f"; {head}:\n{texts}\n", advice
         super().__init__(*message)
+
+
+class KnownFailure(ShrinkfxError):
+    """The program fails because of bugs that earlier runs have reduced.
+
+    Args:
+        bugs: one line for each bug.
+        folders: the folders with the bugs.
+    """
+
+    exit_code = 7
+    status = "known"
+
+    def __init__(self, bugs: Sequence[str], folders: Sequence[str]) -> None:
+        self.folders = folders
+        super().__init__(
+            f"known bug: {'; '.join(bugs)}\n"
+            "the operators of its reduced program, cut out of this program, fail in "
+            "the same way, and without them this program passes"
+        )
 
 
 class NothingToReduce(ShrinkfxError):

@@ -43,7 +43,10 @@ ALLOWED = {
             "journal search check explain options report"
         ),
         "api": "errors protocol failure events search check options intake run",
-        "cli": "errors system protocol failure events check options versions api",
+        "triage": "errors system program findings report",
+        "cli": (
+            "errors system protocol failure events check options versions api triage"
+        ),
     }.items()
 }
 """What each package may import besides itself."""
@@ -355,25 +358,26 @@ def test_strategies_refuse_a_second_name() -> None:
 BUDGETS = {
     "api": 505,
     "check": 3_374,
-    "cli": 1_470,
+    "cli": 1_610,
     "events": 360,
     "explain": 2_340,
     "failure": 1_490,
-    "findings": 690,
+    "findings": 800,
     "intake": 1_925,
     "journal": 370,
-    "options": 560,
+    "options": 575,
     "preloads": 920,
     "program": 2_630,
     "protocol": 1_170,
-    "report": 3_265,
-    "run": 4_985,
+    "report": 3_270,
+    "run": 5_080,
     "search": 1_380,
     "strategies": 810,
     "sweep": 550,
     "system": 550,
     "testing": 370,
-    "top": 170,
+    "top": 175,
+    "triage": 330,
     "worker": 16_710,
 }
 """The most code lines of each package. Raising one needs a dated reason in

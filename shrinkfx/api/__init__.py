@@ -531,6 +531,7 @@ def minify(
     gpus: Sequence[str] = (),
     out: str | Path | None = None,
     strategies: Sequence[str] | None = None,
+    known: Sequence[str | Path] = (),
     keep: Sequence[str] = (),
     explain: bool = False,
     no_explain: bool = False,
@@ -611,6 +612,8 @@ def minify(
         gpus: numbers of the GPUs to distribute the checks over, such as ``("0", "1")``.
         out: folder for the results; None means ``shrinkfx-out/<model>-<number>``.
         strategies: name of a strategy, or several names in order; None means all.
+        known: folders of earlier runs, or folders that hold such folders. If the
+            program fails because of a bug in them, the run ends with KnownFailure.
         keep: kinds of parts not to simplify in the reduced program: ``sizes``,
             ``values``, ``weights``, ``dtypes``, ``layouts``, ``arguments``,
             ``operands``, ``branches``; or ``all``.
@@ -635,6 +638,7 @@ def minify(
         StrategyError: a strategy is unknown or invalid.
         LoadError: the program, its inputs or a preload cannot be read.
         NotReproducible: the program does not fail as requested.
+        KnownFailure: the program fails because of a bug in ``known``.
         Finished: ``out`` contains this run, already finished.
         StorageError: a file cannot be written, for example because the disk is full;
             ``shrinkfx.api.resume`` continues the run.
@@ -645,6 +649,7 @@ def minify(
     source = ObjectInput(path, args, kwargs, dynamic_shapes)
     names = [preload] if isinstance(preload, (str, Path)) else preload
     chosen = [strategies] if isinstance(strategies, str) else strategies
+    of_bugs = [known] if isinstance(known, (str, Path)) else known
     converted = {
         "inputs": Path(inputs) if inputs else None,
         "preload": tuple(str(name) for name in names),
@@ -653,6 +658,7 @@ def minify(
         "gpus": tuple(gpus),
         "out": Path(out) if out else None,
         "strategies": None if chosen is None else tuple(chosen),
+        "known": tuple(map(str, of_bugs)),
         "keep": parse_kept_kinds(keep),
     }
     unchanged = {

@@ -41,6 +41,11 @@ def _main(typed: list[str], stdout: TextIO) -> int | None:
     match typed:  # for a file named doctor, type ./doctor
         case ["doctor", *words]:
             return _doctor(words)
+        case ["triage", *words]:
+            # Imported here, because the import takes half a second.
+            from shrinkfx.cli import triage
+
+            return triage.main(words)
         case ["verify", *words]:
             arguments = ["--verify", *words]
         case _:

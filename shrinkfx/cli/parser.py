@@ -224,6 +224,7 @@ EXIT_CODES = {
     "is written, and verified if there was time",
     5: "reduced, but the repro could not be verified",
     6: "a sweep without --until found failing sizes (0: it found none)",
+    7: "the failure is a bug in the folder of --known",
 }
 
 _EXAMPLES = """\
@@ -319,10 +320,10 @@ def make_parser(*, everything: bool = True) -> argparse.ArgumentParser:
         usage="shrinkfx MODEL.pt2 [options]\n"
         "       shrinkfx --capture [options] COMMAND ...\n"
         "       shrinkfx verify REPRO.py [options]\n"
+        "       shrinkfx triage PATH... [options]\n"
         "       shrinkfx --resume DIR\n"
         "       shrinkfx --explain DIR\n"
         "       shrinkfx --report DIR\n"
-        "       shrinkfx --list\n"
         "       shrinkfx doctor  (tests this environment)",
         description="Reduce a program that fails under AOTInductor or torch.compile\n"
         "to a small one that fails in the same way, as a single repro.py.",

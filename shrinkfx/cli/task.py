@@ -22,6 +22,7 @@ from shrinkfx.cli.task_output import Json
 from shrinkfx.errors import (
     REPORT_BUG,
     Finished,
+    KnownFailure,
     NothingToReduce,
     ShrinkfxError,
     StorageError,
@@ -75,7 +76,9 @@ def _run_task(arguments: argparse.Namespace, command: str, emit: Listener) -> Ru
             traceback.print_exc()
         message = str(error)
         _print_error(message, error)
-        return RunEnded("error", error.exit_code, message)
+        known = error.folders if isinstance(error, KnownFailure) else ()
+        result = {"known_bugs": [*known]} if known else {}
+        return RunEnded(error.status, error.exit_code, message, result)
     except KeyboardInterrupt as error:
         message = "interrupted before a repro was verified"
         _print_error(message, error)

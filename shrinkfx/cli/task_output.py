@@ -151,6 +151,7 @@ def print_reduction(
         "repro": str(reduction.repro),
         "report": str(reduction.report) if reduction.report else None,
         "cause": reduction.summary["cause"],
+        "known_bugs": reduction.summary.get("known_bugs", []),
         "issue": str(reduction.issue or ""),
     }
     return RunEnded(reduction.status, reduction.exit_code, result=result)

@@ -107,6 +107,12 @@ def check_ranges(_: str, value: str) -> None:
     make_choice_check(RANGES)("--ranges", value)
 
 
+def check_folders(flag: str, value: Sequence[str]) -> None:
+    for name in value:
+        if not os.path.isdir(name):
+            raise UsageError(f"{flag} {name}: no such folder")
+
+
 def check_strategy_names(flag: str, value: Sequence[str]) -> None:
     if not value:
         listing = "to list the strategies: shrinkfx --list-strategies"
@@ -496,6 +502,17 @@ class SearchOptions:
         read=parse_names,
         check=check_strategy_names,
     )
+    known: tuple[str, ...] = option(
+        (),
+        metavar="DIR",
+        help="end the run with exit code 7 if the failure is a bug in this folder, "
+        "which holds folders of earlier runs; may be repeated",
+        more="[How shrinkfx tells](howto.md#many-failing-programs)",
+        repeated=True,
+        never_empty=True,
+        read=tuple,
+        check=check_folders,
+    )
     keep: tuple[str, ...] = option(
         (),
         metavar="PART,...",
@@ -691,6 +708,10 @@ class Options(
         data["cwd"] = str(self.cwd or Path.cwd())
         data["model"] = str(self.model.resolve())
         data["inputs"] = str(self.inputs.resolve()) if self.inputs else None
+        data["known"] = [
+            str(Path(name).resolve()) if os.path.isdir(name) else name
+            for name in self.known
+        ]
         data["preload"] = [
             str(Path(name).resolve()) if os.path.isfile(name) else name
             for name in self.preload

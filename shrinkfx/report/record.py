@@ -13,6 +13,7 @@ from shrinkfx.failure.blame import Suspect
 from shrinkfx.failure.readers.device import name_error_unchecked_on_gpu
 from shrinkfx.failure.readers.memory import MemoryReport
 from shrinkfx.failure.signature import ANY, Signature, Stage
+from shrinkfx.findings.pattern import Pattern
 from shrinkfx.preloads.preload_bundle import PreloadBundle
 from shrinkfx.protocol.choices import Backend, Guard, InductorOptions
 from shrinkfx.protocol.operators import (
@@ -308,6 +309,7 @@ class Programs:
         cut: number of operators of the graph form that was reduced, which can differ
             from that of the input program.
         targets: operators that the reduced program calls.
+        pattern: the reduced program's operators and data flow; None if it is unknown.
         renamed: the repro's names of inputs and weights, by their names in the reduced
             program, where they differ.
     """
@@ -316,6 +318,7 @@ class Programs:
     after: ProgramSize
     cut: int
     targets: tuple[str, ...] = ()
+    pattern: Pattern | None = None
     renamed: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -511,6 +514,7 @@ class RunRecord:
         suspects: operators that may cause the failure, the likeliest first.
         cause: the known cause of the reduced program's failure, in sentences.
         remains: the parts of the user's model that the repro contains.
+        known: folders of known bugs that the input program has too.
     """
 
     failure: Failure
@@ -528,6 +532,7 @@ class RunRecord:
     verified: VerifiedRepro = field(default_factory=VerifiedRepro)
     cause: Sequence[str] = ()
     remains: ModelRemains = field(default_factory=ModelRemains)
+    known: Sequence[str] = ()
 
     @property
     def signature(self) -> Signature:

@@ -79,6 +79,7 @@ def summarise(record: RunRecord) -> dict[str, Any]:
         **_of_failure(record.failure),
         **_of_programs(record.programs),
         **_of_spent(record.spent),
+        "known_bugs": [*record.known],
         "other_failures": [asdict(caught) for caught in search.by_catch],
         "by_catch": [asdict(caught) for caught in search.by_catch],  # until 0.2
         "minimal": search.minimal,
@@ -116,7 +117,8 @@ def _of_failure(failure: Failure) -> dict[str, Any]:
 def _of_programs(programs: Programs) -> dict[str, Any]:
     before, after = asdict(programs.before), asdict(programs.after)
     sizes = {name: {"before": before[name], "after": after[name]} for name in before}
-    return {**sizes, "operators_cut": programs.cut}
+    pattern = asdict(programs.pattern) if programs.pattern else None
+    return {**sizes, "operators_cut": programs.cut, "pattern": pattern}
 
 
 def _of_spent(spent: Spent) -> dict[str, Any]:

@@ -31,6 +31,7 @@ from shrinkfx.errors import (
     BudgetExhausted,
     Finished,
     JournalError,
+    KnownFailure,
     LoadError,
     NotReproducible,
     OtherVersionJournal,
@@ -46,6 +47,7 @@ from shrinkfx.failure.signature import (
     describe_changed_difference,
     explain_other_kind,
 )
+from shrinkfx.findings.known_bugs import KnownBug
 from shrinkfx.findings.record import EXPLAIN, Explanation, explanation_lines
 from shrinkfx.journal.journal import Journal, read_progress
 from shrinkfx.options.options import (
@@ -87,7 +89,7 @@ _EXPLAIN = tuple(option.name for option in list_record_options(ExplainOptions))
 
 _START_OPTIONS = (
     *("title", "name", "command", "cwd", "lacking", "in_script", "others"),
-    "sandbox",
+    *("sandbox", "known"),
 )
 """Options about how the run was started; no verdict in the journal depends on them."""
 
@@ -275,6 +277,20 @@ def record_run_end(
     context.journal.note(name, {**ended, "more": more})
 
 
+def record_known_failure(context: RunContext, bugs: Sequence[KnownBug]) -> KnownFailure:
+    """Record that the run has ended because its failure is known; return the error."""
+    known = [str(bug) for bug in bugs], [str(bug.folder) for bug in bugs]
+    error = KnownFailure(*known)
+    text = f"known: {'; '.join(known[0])}"
+    record_run_end(context, error.status, text, error.exit_code)
+    context.journal.note(_KNOWN, known)
+    return error
+
+
+_KNOWN = "known"
+"""Name of the journal's fact with the known bugs that have ended the run."""
+
+
 @contextlib.contextmanager
 def create_run_folder(options: Options) -> Iterator[Path]:
     """Create and lock the folder of a new run, and yield its path.
@@ -317,11 +333,13 @@ def _refuse_if_begun(out: Path, options: Options) -> None:
     )
 
 
-def _read_finished(out: Path, journal: Journal) -> Finished | None:
+def _read_finished(out: Path, journal: Journal) -> Finished | KnownFailure | None:
     """Return the outcome of a finished run and its time; None if it is not finished."""
     known = journal.fact("finished")
     if known is None:
         return None
+    if known_bugs := journal.fact(_KNOWN):
+        return KnownFailure(*known_bugs)
     at = read_progress(journal.db).at
     more = known.get("more", "")  # unknown to older versions
     return Finished(str(out), known["said"], known["exit_code"], at, more)
@@ -347,7 +365,8 @@ def load_options_to_resume(out: Path, new: Options) -> Options:
             )
         before = _recorded_options(out, journal)
         finished = _read_finished(out, journal)
-        if finished and not (finished.more and is_larger(new.budget, before.budget)):
+        more = isinstance(finished, Finished) and finished.more
+        if finished and not (more and is_larger(new.budget, before.budget)):
             raise finished
         limits = {name: getattr(new, name) or getattr(before, name) for name in BUDGET}
         options = replace(before, out=out, **limits)
@@ -481,7 +500,10 @@ def _add_resume_hint(out: Path, again: str = "--resume") -> Iterator[None]:
     try:
         with raise_storage_errors(out):
             yield
-    except (Finished, UsageError, LoadError, NotReproducible, JournalError):
+    except (
+        *(Finished, UsageError, LoadError, NotReproducible, JournalError),
+        KnownFailure,
+    ):
         raise
     except BudgetExhausted as error:
         error.add_note(

@@ -36,9 +36,11 @@ from shrinkfx.run.folder import (
     Reduction,
     larger_budget,
     open_run_folder,
+    record_known_failure,
     record_run_end,
     resume_command,
 )
+from shrinkfx.run.known_bugs import find_known_bugs
 from shrinkfx.run.observe import (
     load_or_find_subject,
     wants_guard_pages,
@@ -63,6 +65,9 @@ def run(options: Options, out: Path, listener: Listener) -> Reduction:
     """Reduce a program and write a verified repro to ``out``.
 
     Facts that an earlier session has recorded there are not computed again.
+
+    Raises:
+        KnownFailure: the program fails because of a bug in ``options.known``.
     """
     worker = GUARDED_WORKER if wants_guard_pages(options) else WORKER
     with open_run_folder(options, out, listener) as context:
@@ -73,6 +78,10 @@ def run(options: Options, out: Path, listener: Listener) -> Reduction:
             failure = target.kind, target.stage, target.text or target.detail
             operators = program.before.operators, program.whole.cost[0]
             listener(BaselineFound(*failure, program.rate, *operators))
+            known = find_known_bugs(program)
+            if known.rest is None:
+                raise record_known_failure(context, known.bugs)
+            program = known.rest
             listener(PhaseEntered(Phase.SEARCH))
             state = reduce(program)
             listener(PhaseEntered(Phase.PLAINER))
@@ -90,6 +99,7 @@ def run(options: Options, out: Path, listener: Listener) -> Reduction:
             explained = explain_result(context, final)
             versions = collect_versions(context, program.client, target)
         # The times now include the end of the worker process.
+        record = replace(record, known=[str(bug.folder) for bug in known.bugs])
         record = with_explanation(context.out, record, explained.cause)
         record = with_end(record, program, state)
         with contextlib.suppress(OSError):  # a summary without the cause exists

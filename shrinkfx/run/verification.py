@@ -23,6 +23,7 @@ from shrinkfx.failure.readers import memory
 from shrinkfx.failure.readers.memory import RACE, UNINITIALIZED, MemoryReport
 from shrinkfx.failure.signature import ANY, MEMORY_FAULT, Kind, Signature, Stage
 from shrinkfx.failure.verdict import Observation, Outcome, Verdict
+from shrinkfx.findings.pattern import Pattern
 from shrinkfx.options.options import Options
 from shrinkfx.preloads.preload_bundle import PreloadBundle
 from shrinkfx.program.candidate import Candidate
@@ -149,6 +150,7 @@ def make_record(result: Result, printed: Printed | None = None) -> RunRecord:
             before=program.before,
             after=ProgramSize(result.candidate.cost[0]),
             cut=program.whole.cost[0],
+            pattern=Pattern.of_candidate(result.candidate),
         ),
         command=_command(options),
         versions=ready.versions,

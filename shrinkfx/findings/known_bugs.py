@@ -1,0 +1,92 @@
+"""Known bugs: folders with the results of earlier runs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Self
+
+from shrinkfx.failure.signature import Signature
+from shrinkfx.findings.pattern import Pattern
+from shrinkfx.program.display_text import printable
+
+SUMMARY, ISSUE = "summary.json", "ISSUE.md"
+"""Names of files that a run writes."""
+
+BUG = "bug.json"
+"""Name of a file that a user may add to the folder of a run: a JSON object with the
+address of the bug's ``issue``, and its ``title``.
+"""
+
+
+@dataclass(frozen=True)
+class KnownBug:
+    """A bug that an earlier run has reduced.
+
+    Attributes:
+        folder: the folder of that run, or a copy of it.
+        title: one line that describes it.
+        issue: the address of its issue, or ''.
+        signature: the failure of the program that was reduced.
+        pattern: the reduced program.
+    """
+
+    folder: Path
+    title: str
+    issue: str
+    signature: Signature
+    pattern: Pattern
+
+    @classmethod
+    def read(cls, folder: Path) -> Self:
+        """Read the bug in the folder of a run.
+
+        Raises:
+            OSError: a file cannot be read.
+            ValueError: it is not a run with a verified repro, or a file is damaged.
+        """
+        try:
+            summary = json.loads((folder / SUMMARY).read_text(encoding="utf-8"))
+            verified = summary["verified"]
+            if not 0 < verified["failed"] == verified["runs"]:
+                raise ValueError("its repro does not fail in every run")
+            added = folder / BUG
+            named = json.loads(added.read_text("utf-8")) if added.is_file() else {}
+            title = named.get("title") or _title(folder) or summary["failure"]
+            return cls(
+                folder,
+                printable(str(title)),
+                printable(str(named.get("issue") or "")),
+                Signature.from_json(summary["signature"]),
+                Pattern.from_json(summary["pattern"]),
+            )
+        except (LookupError, TypeError, AttributeError) as error:
+            raise ValueError(f"not a summary of this version: {error!r}") from error
+
+    def may_be(self, failure: Signature) -> bool:
+        """Return whether a program's failure has the identity of this bug's."""
+        known = replace(self.signature, match="", only="")
+        return known.admits(failure) or replace(failure, match="", only="").admits(
+            known
+        )
+
+    def __str__(self) -> str:
+        return f"{self.title} ({self.issue or self.folder})"
+
+
+def _title(folder: Path) -> str:
+    """Return the title of the issue in a folder, or ''."""
+    path = folder / ISSUE
+    if not path.is_file():
+        return ""
+    with path.open(encoding="utf-8") as file:
+        return file.readline().removeprefix("# ").strip()
+
+
+def find_bug_folders(folders: Iterable[Path]) -> Iterator[Path]:
+    """Yield the folders with the result of a run: these, and those directly inside."""
+    for folder in folders:
+        inside = sorted(path for path in folder.iterdir() if path.is_dir())
+        yield from (path for path in (folder, *inside) if (path / SUMMARY).is_file())

@@ -1,0 +1,1 @@
+"""From many failing programs to a list of bugs. No torch."""

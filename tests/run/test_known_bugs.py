@@ -1,0 +1,146 @@
+"""Which known bug makes a program fail: asked of the program, not of its message."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from support.bugs import WRONG, write_run
+
+from shrinkfx.check.oracle import CheckClient, Limits
+from shrinkfx.events import Event, NoteAdded
+from shrinkfx.failure.signature import Kind, Signature, Stage
+from shrinkfx.findings.pattern import Pattern
+from shrinkfx.options.options import Options
+from shrinkfx.program.candidate import Candidate
+from shrinkfx.protocol.answers import Checked, Difference, Ending
+from shrinkfx.protocol.requests import CheckCandidate, CheckOptions, Request
+from shrinkfx.report.record import ProgramSize
+from shrinkfx.run.context import RunContext, Subject
+from shrinkfx.run.known_bugs import KnownPart, find_known_bugs
+from shrinkfx.testing import chain, whole
+
+PROGRAM = whole(chain("x", "relu", "cos", "tanh", "sin", "exp"))
+SIN = Pattern(("aten.sin.default",), ())
+
+Fails = Callable[[set[str]], bool]
+
+
+class Worker:
+    """Answers from a predicate over the kept operators, and counts the checks."""
+
+    def __init__(self, fails: Fails) -> None:
+        self._fails = fails
+        self.checks: list[set[str]] = []
+
+    def ask(self, request: Request) -> Ending:
+        assert isinstance(request.task, CheckCandidate)
+        candidate = Candidate.from_json(PROGRAM.skeleton, request.task.candidate)
+        self.checks.append({*candidate.keep})
+        answer = Checked(Difference("values", "wrong"))
+        if self._fails({*candidate.keep}):
+            return Ending("exit", stage="done", answer=answer)
+        return Ending("exit", stage="done")
+
+
+def find(
+    known: Path, fails: Fails, max_checks: int | None = None, rate: float = 1.0
+) -> tuple[KnownPart, list[set[str]], list[str]]:
+    worker, events = Worker(fails), list[Event]()
+    client = CheckClient(worker, Limits(10.0, 1 << 30), CheckOptions())
+    options = Options(Path("model.pt2"), known=(str(known),), max_checks=max_checks)
+    context = RunContext(options, known, events.append)
+    size = ProgramSize(PROGRAM.cost[0], 7, 1, 0)
+    part = find_known_bugs(Subject(context, PROGRAM, size, client, WRONG, rate))
+    return part, worker.checks, [e.text for e in events if isinstance(e, NoteAdded)]
+
+
+def folders(part: KnownPart) -> list[Path]:
+    return [bug.folder for bug in part.bugs]
+
+
+def test_bug_is_known_if_its_operators_alone_fail_and_the_rest_passes(
+    tmp_path: Path,
+) -> None:
+    folder = write_run(tmp_path / "run")
+    part, checks, _ = find(tmp_path, lambda kept: "cos" in kept)
+    assert folders(part) == [folder]
+    assert part.rest is None
+    assert checks == [{"cos"}, {"relu", "tanh", "sin", "exp"}]
+
+
+def test_what_fails_without_a_known_bug_remains_to_be_reduced(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run")
+    part, _, notes = find(tmp_path, lambda kept: bool({"cos", "sin"} & kept))
+    assert folders(part) == [folder]
+    assert part.rest is not None
+    assert part.rest.whole.keep == {"relu", "tanh", "sin", "exp"}
+    (note,) = notes
+    assert note.endswith("the program fails in the same way: reducing what remains")
+
+
+def test_all_bugs_of_a_program_may_be_known(tmp_path: Path) -> None:
+    known = [write_run(tmp_path / "a"), write_run(tmp_path / "b", SIN)]
+    part, checks, _ = find(tmp_path, lambda kept: bool({"cos", "sin"} & kept))
+    assert folders(part) == known
+    assert part.rest is None
+    assert checks[2:] == [{"sin"}, {"relu", "tanh", "exp"}]
+
+
+def test_operators_that_do_not_fail_alone_are_another_bug(tmp_path: Path) -> None:
+    write_run(tmp_path / "run")
+    part, checks, _ = find(tmp_path, {"cos", "tanh"}.issubset)
+    assert part.bugs == ()
+    assert part.rest is not None
+    assert part.rest.whole == PROGRAM
+    assert checks == [{"cos"}]
+
+
+def test_bug_with_another_failure_or_without_its_operators_costs_no_check(
+    tmp_path: Path,
+) -> None:
+    asserts = Signature(Kind.ASSERT, Stage.RUN, "index out of bounds")
+    write_run(tmp_path / "a", signature=asserts)
+    write_run(tmp_path / "b", Pattern(("aten.erf.default",), ()))
+    part, checks, _ = find(tmp_path, lambda kept: "cos" in kept)
+    assert part.bugs == ()
+    assert checks == []
+
+
+def test_each_known_bug_is_tried(tmp_path: Path) -> None:
+    write_run(tmp_path / "a")
+    folder = write_run(tmp_path / "b", SIN)
+    part, _, _ = find(tmp_path, lambda kept: "sin" in kept)
+    assert folders(part) == [folder]
+
+
+def test_program_that_is_nothing_but_the_bug_needs_no_check(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", Pattern.of_candidate(PROGRAM))
+    part, checks, _ = find(tmp_path, lambda kept: True)
+    assert folders(part) == [folder]
+    assert part.rest is None
+    assert checks == []
+
+
+def test_unreadable_folder_is_named_and_skipped(tmp_path: Path) -> None:
+    write_run(tmp_path / "a", verified=(3, 1))
+    folder = write_run(tmp_path / "b")
+    part, _, notes = find(tmp_path, lambda kept: "cos" in kept)
+    assert folders(part) == [folder]
+    skipped = f"--known: {tmp_path / 'a'} is skipped: its repro does not fail in every"
+    assert notes == [f"{skipped} run"]
+
+
+def test_exhausted_budget_leaves_the_bug_unknown(tmp_path: Path) -> None:
+    write_run(tmp_path / "run")
+    part, _, notes = find(tmp_path, lambda kept: "cos" in kept, max_checks=1)
+    assert part.bugs == ()
+    assert part.rest is not None
+    assert notes[0].startswith("not every known bug was tested: ")
+
+
+def test_flaky_failure_is_tested_in_several_runs(tmp_path: Path) -> None:
+    write_run(tmp_path / "run")
+    part, checks, _ = find(tmp_path, lambda kept: "cos" in kept, rate=0.5)
+    assert part.rest is None
+    assert len(checks) > 2

@@ -1,0 +1,75 @@
+"""Which programs a triage runs, and with which options."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from shrinkfx.errors import LoadError, UsageError
+from shrinkfx.triage.programs import Program, find_programs
+
+
+def write(path: Path, size: int = 10) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(b"x" * size)
+    return path
+
+
+def test_programs_of_a_folder_come_smallest_first_with_names_of_their_own(
+    tmp_path: Path,
+) -> None:
+    large, small = write(tmp_path / "a.pt2", 90), write(tmp_path / "deep/a.pt2", 10)
+    write(tmp_path / "notes.txt")
+    options = ("--until", "nan")
+    assert find_programs([tmp_path], options) == [
+        Program(str(small), options, "a"),
+        Program(str(large), options, "a-2"),
+    ]
+
+
+def test_programs_in_the_folder_of_a_run_are_left_out(tmp_path: Path) -> None:
+    write(tmp_path / "a.pt2")
+    write(tmp_path / "run/journal.sqlite")
+    write(tmp_path / "run/minimal.pt2")
+    write(tmp_path / "run/intake/program.pt2")
+    assert [each.name for each in find_programs([tmp_path], ())] == ["a"]
+
+
+def test_program_that_is_named_twice_runs_once(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.pt2")
+    assert len(find_programs([path, tmp_path], ())) == 1
+
+
+def test_list_gives_each_program_options_of_its_own(tmp_path: Path) -> None:
+    program = write(tmp_path / "a.pt2")
+    lines = [{"program": "a.pt2", "options": ["--until", "ima"]}]
+    listed = write(tmp_path / "all.jsonl")
+    listed.write_text("\n".join(map(json.dumps, lines)))
+    expected = Program(str(program), ("--build", "stock", "--until", "ima"), "a")
+    assert find_programs([listed], ["--build", "stock"]) == [expected]
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("{", "line 1 is not an entry"),
+        ("[]", "line 1 is not an entry"),
+        ("{}", "line 1 is not an entry"),
+        ('{"program": "a.pt2", "options": [3]}', "options must be a list of words"),
+        ('{"program": "b.pt2"}', "b.pt2 does not exist"),
+    ],
+)
+def test_bad_line_of_a_list_is_named(line: str, reason: str, tmp_path: Path) -> None:
+    write(tmp_path / "a.pt2")
+    (tmp_path / "all.jsonl").write_text(line)
+    with pytest.raises(LoadError, match=reason):
+        find_programs([tmp_path / "all.jsonl"], ())
+
+
+def test_path_without_a_program_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no such file or folder"):
+        find_programs([tmp_path / "none"], ())
+    with pytest.raises(UsageError, match=r"contains no \.pt2"):
+        find_programs([tmp_path], ())
