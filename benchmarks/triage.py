@@ -1,0 +1,181 @@
+"""Does ``shrinkfx triage`` find the bugs behind a folder of programs, and at what cost?
+
+``python benchmarks/triage.py make DIR`` exports programs with the bugs of
+``triage_bugs.py``, each bug in several models, and healthy programs;
+``python benchmarks/triage.py run DIR OUT`` triages them, and compares the result with
+the truth: bugs found, programs merged wrongly, bugs split wrongly, and CPU-seconds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "repros"))
+from _haystack import (
+    Dlrm,
+    LstmTagger,
+    ResidualCnn,
+    Transformer,
+    random_ids,
+    random_tensor,
+)
+
+BUGS: dict[str, Callable[[Tensor], Tensor]] = {
+    "atan": torch.atan,
+    "erf": torch.erf,
+    "expm1": torch.expm1,
+    "log1p": lambda x: torch.log1p(x.abs()),
+    "sinh_of_cosh": lambda x: torch.sinh(torch.cosh(x.tanh())),
+    "cumsum": lambda x: torch.cumsum(x, -1),
+    "flip": lambda x: torch.flip(x, [-1]),
+    "trunc": torch.trunc,
+    "sign": torch.sign,
+    "asinh": torch.asinh,
+}
+HEALTHY: dict[str, Callable[[Tensor], Tensor]] = {
+    "healthy": torch.tanh,
+    "healthy_sinh": lambda x: torch.sinh(x.tanh()),
+}
+TWO = {
+    "two_of_atan_and_log1p": ("atan", "log1p"),
+    "two_of_atan_and_sign": ("atan", "sign"),
+}
+
+Report = dict[str, Any]
+
+Made = tuple[nn.Module, tuple[object, ...]]
+
+
+class Needle(nn.Module):
+    """Add the results of functions to the hidden state, after one another."""
+
+    def __init__(self, *functions: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.functions = functions
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        for function in self.functions:
+            hidden = hidden + function(hidden * 3)
+        return hidden
+
+
+def transformer(needle: nn.Module) -> Made:
+    return Transformer(needle), (random_ids(2, 12, high=64, seed=1),)
+
+
+def cnn(needle: nn.Module) -> Made:
+    return ResidualCnn(needle), (random_tensor(2, 3, 8, 8, seed=1),)
+
+
+def dlrm(needle: nn.Module) -> Made:
+    ids = [random_ids(4, 3, high=40, seed=seed) for seed in range(12)]
+    return Dlrm(needle), ({"dense": random_tensor(4, 6, seed=1), "ids": ids},)
+
+
+def lstm(needle: nn.Module) -> Made:
+    return LstmTagger(needle), (random_ids(2, 6, high=50, seed=1),)
+
+
+MODELS = {"dlrm": dlrm, "cnn": cnn, "lstm": lstm, "transformer": transformer}
+
+
+def make(folder: Path, bugs: int, models: int) -> None:
+    """Export each bug in each model, healthy programs, and two with two bugs."""
+    folder.mkdir(parents=True, exist_ok=True)
+    chosen, truth = dict(list(BUGS.items())[:bugs]), {}
+    for name, function in {**chosen, **HEALTHY}.items():
+        places = list(MODELS.items())[: models if name in BUGS else 1]
+        for place, model in places:
+            export(model(Needle(function)), folder / f"{name}-{place}.pt2")
+            truth[f"{name}-{place}.pt2"] = [name] if name in BUGS else []
+    for name, pair in TWO.items():
+        if {*pair} <= {*chosen}:
+            export(cnn(Needle(*(BUGS[one] for one in pair))), folder / f"{name}.pt2")
+            truth[f"{name}.pt2"] = [*pair]
+    (folder / "truth.json").write_text(json.dumps(truth, indent=1))
+
+
+def export(made: Made, path: Path) -> None:
+    module, inputs = made
+    torch.export.save(torch.export.export(module.eval(), inputs), path)
+
+
+def score(folder: Path, out: Path) -> None:
+    """Print what the triage found, beside the truth."""
+    truth = json.loads((folder / "truth.json").read_text())
+    report = json.loads((out / "triage.json").read_text())
+    found_by: dict[str, set[int]] = defaultdict(set)
+    merged = []
+    reported = {Path(m["program"]).name for b in report["bugs"] for m in b["members"]}
+    for number, bug in enumerate(report["bugs"]):
+        members = [Path(member["program"]).name for member in bug["members"]]
+        named = set.intersection(*(set(truth[name]) for name in members))
+        if not named:
+            merged.append(members)
+        for name in named:
+            found_by[name].add(number)
+    expected = {name for bugs in truth.values() for name in bugs}
+    healthy = {name for name, bugs in truth.items() if not bugs}
+    print(f"programs: {len(truth)}; bugs: {len(expected)}; found: {len(found_by)}")
+    print(f"not found: {sorted(expected - found_by.keys())}")
+    print(f"wrong merges: {merged}")
+    print(f"split: { {name: len(n) for name, n in found_by.items() if len(n) > 1} }")
+    print(f"healthy programs among the failing ones: {sorted(healthy & reported)}")
+    missing = truth.keys() - reported - healthy
+    print(f"failing programs without a bug: {sorted(missing)}")
+    print_cost(report, out)
+
+
+def print_cost(report: Report, out: Path) -> None:
+    """Print the seconds of programs, by what became of them."""
+    spent = defaultdict(list)
+    for outcome in report["state"]["outcomes"]:
+        spent[outcome["status"]].append(outcome["seconds"])
+    for status, seconds in spent.items():
+        print(f"{status}: {len(seconds)} programs, {sum(seconds):.0f} s")
+    reduced = 0.0
+    for summary in out.glob("runs/*/summary.json"):
+        reduced += sum(json.loads(summary.read_text())["cpu_seconds"].values())
+    print(f"CPU-seconds of the reductions: {reduced:.0f}")
+
+
+def run(folder: Path, out: Path) -> None:
+    """Triage the programs, and print the cost."""
+    preload = Path(__file__).with_name("triage_bugs.py")
+    command = [sys.executable, "-m", "shrinkfx", "triage", str(folder)]
+    options = ["--out", str(out), "--", "--preload", str(preload)]
+    subprocess.run([*command, *options], check=False)
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    print(f"CPU-seconds of all: {used.ru_utime + used.ru_stime:.0f}")
+    score(folder, out)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("task", choices=("make", "run", "score"))
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("out", type=Path, nargs="?")
+    parser.add_argument("--bugs", type=int, default=len(BUGS))
+    parser.add_argument("--models", type=int, default=len(MODELS))
+    arguments = parser.parse_args()
+    if arguments.task == "make":
+        make(arguments.folder, arguments.bugs, arguments.models)
+    elif arguments.task == "run":
+        run(arguments.folder, arguments.out)
+    else:
+        score(arguments.folder, arguments.out)
+
+
+if __name__ == "__main__":
+    main()
