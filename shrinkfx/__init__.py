@@ -9,16 +9,17 @@ from typing import TYPE_CHECKING
 
 from shrinkfx.versions import __version__
 
-__all__ = ["Reduction", "ShrinkfxError", "__version__", "catch", "minify"]
+__all__ = ["Reduction", "ShrinkfxError", "__version__", "catch", "minify", "triage"]
 
 if TYPE_CHECKING:
     from shrinkfx.api import Reduction, catch, minify
+    from shrinkfx.campaign.triage import triage
     from shrinkfx.errors import ShrinkfxError
 else:
 
     def __getattr__(name: str) -> object:
         """Import a name on first use, because --help and the worker do not need it."""
-        module = {"ShrinkfxError": "errors"}
+        module = {"ShrinkfxError": "errors", "triage": "campaign.triage"}
         module |= dict.fromkeys(("Reduction", "catch", "minify"), "api")
         if name in module:
             return getattr(import_module(f"{__name__}.{module[name]}"), name)

@@ -8,18 +8,14 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from shrinkfx.campaign import triage
+from shrinkfx.campaign.report import render_lines
+from shrinkfx.campaign.runs import Campaign, Outcome
+from shrinkfx.campaign.triage import INTERRUPTED, NEW_BUG, Triage, resume_command
 from shrinkfx.check.limits import usual_jobs
 from shrinkfx.cli.parser import make_parser
 from shrinkfx.cli.streams import treat_sigterm_as_ctrl_c
 from shrinkfx.errors import ShrinkfxError, UsageError
-from shrinkfx.options.options import check_folders
-from shrinkfx.system.folders import output_folder
-from shrinkfx.triage.campaign import STATE, Campaign, Outcome, run_campaign, save
-from shrinkfx.triage.programs import find_programs
-from shrinkfx.triage.report import Bug, find_bugs, render_lines, write_page
-
-NEW_BUG = 10
-"""Exit code if there is a bug that was not known before."""
 
 _DESCRIPTION = """\
 Reduce many failing programs, and report the bugs behind them: the first program of
@@ -28,7 +24,8 @@ each bug is reduced; the others are recognized by its operators, without a searc
 
 _EPILOG = f"""\
 Options after -- are those of each run: shrinkfx triage failures -- --preload ops.py
-Exit codes: 0 if every bug was known before, {NEW_BUG} if one is new, 4 after Ctrl-C.
+Exit codes: 0 if every bug was known before, {NEW_BUG} if one is new,
+{INTERRUPTED} after Ctrl-C.
 """
 
 
@@ -38,11 +35,15 @@ def main(words: Sequence[str]) -> int:
     arguments = _parser().parse_args(words)
     try:
         with treat_sigterm_as_ctrl_c():
-            campaign, out = _start(arguments, options)
-            return _run(campaign, out)
+            done = _run(arguments, options)
     except ShrinkfxError as error:
         print(f"shrinkfx triage: {error}", file=sys.stderr)
         return error.exit_code
+    for line in render_lines(done.campaign, done.bugs, done.folder):
+        print(line)
+    if done.interrupted:
+        print(f"to continue: {resume_command(done.folder)}")
+    return done.exit_code
 
 
 def _split(words: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
@@ -52,26 +53,27 @@ def _split(words: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
     return words[:index], words[index + 1 :]
 
 
-def _start(
-    arguments: argparse.Namespace, options: Sequence[str]
-) -> tuple[Campaign, Path]:
-    """Return the campaign and its folder: a new one, or the one to resume."""
+def _run(arguments: argparse.Namespace, options: Sequence[str]) -> Triage:
     if arguments.resume:
-        if arguments.paths or options:
-            raise UsageError("--resume continues a triage: omit paths and options")
-        return Campaign.load(arguments.resume), arguments.resume
+        if arguments.paths or options or arguments.known or arguments.out:
+            raise UsageError(
+                "--resume continues a triage with its programs and options: omit all "
+                "others"
+            )
+        folder = arguments.resume
+        return triage.resume(folder, ray=arguments.ray, listener=_print_outcome)
     if not arguments.paths:
         raise UsageError("the paths of the programs are missing: shrinkfx triage DIR")
     _require_run_options(options)
-    check_folders("--known", arguments.known)
-    programs = find_programs(arguments.paths, options)
-    out = output_folder(arguments.out, Path("triage"))
-    if (out / STATE).exists():
-        resume = f"shrinkfx triage --resume {shlex.quote(str(out))}"
-        raise UsageError(f"--out {out} contains a triage; to continue it: {resume}")
-    known = tuple(str(Path(name).resolve()) for name in arguments.known)
-    jobs = arguments.jobs or usual_jobs()
-    return Campaign(tuple(programs), known, jobs), out
+    return triage.triage(
+        arguments.paths,
+        options,
+        known=arguments.known,
+        out=arguments.out,
+        jobs=arguments.jobs or usual_jobs(),
+        ray=arguments.ray,
+        listener=_print_outcome,
+    )
 
 
 def _require_run_options(options: Sequence[str]) -> None:
@@ -84,40 +86,12 @@ def _require_run_options(options: Sequence[str]) -> None:
         )
 
 
-def _run(campaign: Campaign, out: Path) -> int:
-    last = campaign
-
-    def ended(now: Campaign, outcome: Outcome) -> None:
-        nonlocal last
-        last = now
-        _write(now, out)
-        done = f"[{len(now.outcomes)}/{len(now.programs)}]"
-        name, seconds = Path(outcome.program.path).name, round(outcome.seconds)
-        reason = (outcome.reason.splitlines() or [""])[0]
-        ending = f": {reason}" if reason else ""
-        print(f"{done} {name}: {outcome.status}, {seconds} s{ending}", file=sys.stderr)
-
-    _write(campaign, out)
-    try:
-        last = run_campaign(campaign, out, ended)
-        interrupted = False
-    except KeyboardInterrupt:
-        interrupted = True
-    bugs = _write(last, out)
-    for line in render_lines(last, bugs, out):
-        print(line)
-    if interrupted:
-        print(f"to continue: shrinkfx triage --resume {shlex.quote(str(out))}")
-        return 4
-    return NEW_BUG if any(not bug.is_known for bug in bugs) else 0
-
-
-def _write(campaign: Campaign, out: Path) -> list[Bug]:
-    """Write the state and the page, and return the bugs."""
-    bugs = find_bugs(campaign)
-    save(campaign, out, [bug.to_json() for bug in bugs])
-    write_page(campaign, bugs, out)
-    return bugs
+def _print_outcome(campaign: Campaign, outcome: Outcome) -> None:
+    count = f"[{len(campaign.outcomes)}/{len(campaign.programs)}]"
+    name, seconds = Path(outcome.program.path).name, round(outcome.seconds)
+    reason = (outcome.reason.splitlines() or [""])[0]
+    ending = f": {reason}" if reason else ""
+    print(f"{count} {name}: {outcome.status}, {seconds} s{ending}", file=sys.stderr)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -130,30 +104,17 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument(
-        "paths",
-        nargs="*",
-        type=Path,
-        metavar="PATH",
-        help="a .pt2, a folder with .pt2 files, or a list of programs (.jsonl)",
+    add = parser.add_argument
+    path = "a .pt2, a folder with .pt2 files, or a list of programs (.jsonl)"
+    add("paths", nargs="*", metavar="PATH", help=path)
+    known = "folder with known bugs: folders of earlier runs; may be repeated"
+    add("--known", action="append", default=[], metavar="DIR", help=known)
+    add("--out", metavar="DIR", help="folder for the results")
+    jobs = "number of programs at a time (default: half the cores, at most 4)"
+    add("--jobs", type=int, metavar="N", help=jobs)
+    ray = (
+        "run the programs on the Ray cluster with this address (auto: of this machine)"
     )
-    parser.add_argument(
-        "--known",
-        action="append",
-        default=[],
-        metavar="DIR",
-        help="folder with known bugs: folders of earlier runs; may be repeated",
-    )
-    parser.add_argument(
-        "--out", type=Path, metavar="DIR", help="folder for the results"
-    )
-    parser.add_argument(
-        "--jobs",
-        type=int,
-        metavar="N",
-        help="number of programs at a time (default: half the cores, at most 4)",
-    )
-    parser.add_argument(
-        "--resume", type=Path, metavar="DIR", help="continue an interrupted triage"
-    )
+    add("--ray", nargs="?", const="auto", metavar="ADDRESS", help=ray)
+    add("--resume", metavar="DIR", help="continue an interrupted triage")
     return parser

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from shrinkfx.campaign.programs import Program, find_programs
 from shrinkfx.errors import LoadError, UsageError
-from shrinkfx.triage.programs import Program, find_programs
 
 
 def write(path: Path, size: int = 10) -> Path:

@@ -7,24 +7,29 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
 from support.bugs import write_run
 
-from shrinkfx.cli.triage import main
-from shrinkfx.errors import UsageError
-from shrinkfx.triage import campaign as campaigns
-from shrinkfx.triage.campaign import (
+from shrinkfx.campaign import executors
+from shrinkfx.campaign.executors import LocalExecutor, Runs
+from shrinkfx.campaign.programs import Program
+from shrinkfx.campaign.report import find_bugs
+from shrinkfx.campaign.runs import (
     STATE,
     Campaign,
+    Ended,
     Outcome,
     Status,
     run_campaign,
     save,
 )
-from shrinkfx.triage.programs import Program
-from shrinkfx.triage.report import find_bugs
+from shrinkfx.cli.triage import main
+from shrinkfx.errors import UsageError
 
 FAKE = """
 import json, os, shutil, signal, sys, time
@@ -74,6 +79,14 @@ def ignore(campaign: Campaign, outcome: Outcome) -> None:
     pass
 
 
+def run(
+    campaign: Campaign, out: Path, tool: list[str], ended: Ended = ignore
+) -> Campaign:
+    executor = LocalExecutor(Runs(out, tool=tuple(tool)), campaign.jobs)
+    out.mkdir(exist_ok=True)
+    return run_campaign(campaign, out, executor, ended)
+
+
 def statuses(campaign: Campaign) -> dict[str, Status]:
     return {each.program.name: each.status for each in campaign.outcomes}
 
@@ -83,7 +96,7 @@ def test_program_that_dies_or_passes_costs_the_others_nothing(
 ) -> None:
     out = tmp_path / "out"
     campaign = campaign_of("first", "dies", "passes", "second")
-    done = run_campaign(campaign, out, ignore, tool)
+    done = run(campaign, out, tool)
     assert statuses(done) == {
         "first": Status.REDUCED,
         "dies": Status.ERROR,
@@ -100,37 +113,45 @@ def test_outcomes_of_an_earlier_call_are_kept(tool: list[str], tmp_path: Path) -
     out = tmp_path / "out"
     campaign = campaign_of("first", "passes")
     seen: list[Campaign] = []
-    run_campaign(campaign, out, lambda now, _: seen.append(now), tool)
+    run(campaign, out, tool, lambda now, _: seen.append(now))
     save(seen[0], out, [])
     loaded = Campaign.load(out)
     assert loaded == seen[0]
     assert len(loaded.pending) == 1
-    again = run_campaign(loaded, out, ignore, tool)
+    again = run(loaded, out, tool)
     assert statuses(again) == statuses(seen[1])
     assert (tmp_path / "calls").read_text().count("first") == 1
+
+
+@contextmanager
+def ctrl_c_after(path: Path) -> Iterator[None]:
+    """Press Ctrl-C once a file exists, if the block has not ended before."""
+    over = threading.Event()
+
+    def press() -> None:
+        while not over.wait(0.05):
+            if path.exists():
+                os.kill(os.getpid(), signal.SIGINT)
+                return
+
+    thread = threading.Thread(target=press)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
 
 
 def test_ctrl_c_ends_the_runs_and_a_second_call_resumes_them(
     tool: list[str], tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
-    begun = out / "runs/waits/journal.sqlite"
-    done = threading.Event()
-
-    def interrupt() -> None:
-        while not begun.exists() and not done.wait(0.05):
-            pass
-        os.kill(os.getpid(), signal.SIGINT)
-
-    thread = threading.Thread(target=interrupt)
-    thread.start()
-    campaign = campaign_of("waits", "first")
-    with pytest.raises(KeyboardInterrupt):
-        run_campaign(campaign, out, ignore, tool)
-    done.set()
-    thread.join()
+    campaign, begun = campaign_of("waits", "first"), out / "runs/waits/journal.sqlite"
+    with pytest.raises(KeyboardInterrupt), ctrl_c_after(begun):
+        run(campaign, out, tool)
     assert (tmp_path / "calls").read_text() == "waits new\n"
-    again = run_campaign(campaign, out, ignore, tool)
+    again = run(campaign, out, tool)
     assert statuses(again) == {"waits": Status.REDUCED, "first": Status.REDUCED}
     assert "waits resumed" in (tmp_path / "calls").read_text()
 
@@ -138,8 +159,8 @@ def test_ctrl_c_ends_the_runs_and_a_second_call_resumes_them(
 def test_run_without_an_end_is_killed(
     tool: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(campaigns, "_LONGEST_S", 2.0)
-    done = run_campaign(campaign_of("waits"), tmp_path / "out", ignore, tool)
+    monkeypatch.setattr(executors, "_LONGEST_S", 2.0)
+    done = run(campaign_of("waits"), tmp_path / "out", tool)
     assert statuses(done) == {"waits": Status.ERROR}
 
 
@@ -162,10 +183,8 @@ def test_folder_without_a_triage_cannot_be_resumed(
 @pytest.fixture(name="programs")
 def _programs(tool: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Two programs of one bug and a healthy one, and a command with the fake tool."""
-    monkeypatch.setattr(
-        "shrinkfx.cli.triage.run_campaign",
-        lambda campaign, out, ended: run_campaign(campaign, out, ended, tool),
-    )
+    runs = partial(Runs, tool=tuple(tool))
+    monkeypatch.setattr("shrinkfx.campaign.triage.Runs", runs)
     folder = tmp_path / "programs"
     folder.mkdir()
     for size, name in enumerate(("first", "second", "passes")):
@@ -215,7 +234,7 @@ def test_known_bugs_alone_give_exit_code_0(
         ([], "the paths of the programs are missing"),
         (["none"], "none: no such file or folder"),
         (["--resume", "none"], "contains no triage"),
-        (["--resume", "none", "more"], "omit paths and options"),
+        (["--resume", "none", "more"], "omit all others"),
         ([".", "--known", "none"], "--known none: no such folder"),
         ([".", "--", "--out", "x"], "without --out and --known"),
         ([".", "--", "more.pt2"], "only options are allowed"),

@@ -8,10 +8,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from shrinkfx.campaign.runs import Campaign, Outcome, Status
 from shrinkfx.findings.known_bugs import KnownBug
 from shrinkfx.program.record import Record
 from shrinkfx.report.template import render
-from shrinkfx.triage.campaign import Campaign, Outcome, Status
 
 PAGE = "triage.html"
 
