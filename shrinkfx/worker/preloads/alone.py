@@ -230,13 +230,26 @@ class Snapshot:
                 # An index is no stable key: removing an element moves the next ones.
                 name = f"{holder} {description if isinstance(key, int) else _key(key)}"
                 places[name] = places.get(name, "") + description
-                if name.startswith(_COMPILERS) and _is_own(value):
+                if _is_own(value) or (known and self._is_replacement(key, value)):
                     user.append(name)
-        for (_, key), (holder, _) in missing.items():
-            places[f"{holder} {_key(key)}"] = "is gone"
+        for (_, key), (holder, value) in missing.items():
+            places[name := f"{holder} {_key(key)}"] = "is gone"
+            if self._is_replacement(key, value):
+                user.append(name)
         state = _state()
         places |= {k: v for k, v in state.items() if self._state.get(k) != v}
-        return Changes(places, tuple(sorted({name for name in user if name in places})))
+        own = {name for name in user if name in places and name.startswith(_COMPILERS)}
+        return Changes(places, tuple(sorted(own)))
+
+    def _is_replacement(self, key: Hashable, value: object) -> bool:
+        """Return whether only the user's code can have set or removed this entry.
+
+        It is PyTorch's code for an operator, from a module that was loaded before, and
+        the operator had an entry. PyTorch changes one only when it imports a module.
+        """
+        is_operator = isinstance(key, graph_api.OpOverload)
+        home = getattr(value, "__module__", "")
+        return is_operator and isinstance(value, FunctionType) and home in self._modules
 
 
 def describe_registrations(operator: str) -> str:
@@ -327,10 +340,18 @@ def _is_of_others(value: object) -> bool:
     return bool(packages - {*SEARCHED_PACKAGES, *sys.stdlib_module_names})
 
 
-def _is_own(value: object) -> bool:
-    """Return whether a value is non-PyTorch code, or an object of such a class."""
+def _is_own(value: object, depth: int = 3) -> bool:
+    """Return whether a value is, holds or calls non-PyTorch code.
+
+    A function of PyTorch calls what is in its closure, such as the function that
+    ``make_pointwise`` was given.
+    """
     if isinstance(value, _CONTAINERS):
         return any(map(_is_own, _parts(value)))
+    if depth and isinstance(value, FunctionType):
+        closure = _read_closure(value)
+        if any(_is_own(each, depth - 1) for each in closure if callable(each)):
+            return True
     return _is_of_others(value) or _is_of_others(type(value))
 
 
