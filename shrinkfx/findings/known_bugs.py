@@ -88,5 +88,6 @@ def _title(folder: Path) -> str:
 def find_bug_folders(folders: Iterable[Path]) -> Iterator[Path]:
     """Yield the folders with the result of a run: these, and those directly inside."""
     for folder in folders:
-        inside = sorted(path for path in folder.iterdir() if path.is_dir())
-        yield from (path for path in (folder, *inside) if (path / SUMMARY).is_file())
+        inside = sorted(folder.glob(f"*/{SUMMARY}"))
+        found = (folder / SUMMARY, *inside)
+        yield from (path.parent for path in found if path.is_file())

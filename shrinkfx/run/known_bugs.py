@@ -6,9 +6,9 @@ program, fail as the program does, and the program passes without them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Self
 
 from shrinkfx.errors import BudgetExhausted, InvalidEdit
 from shrinkfx.failure.verdict import Outcome
@@ -17,27 +17,45 @@ from shrinkfx.program.apply import apply
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Drop
 from shrinkfx.protocol.choices import CandidateForm
-from shrinkfx.run.context import RunContext, Subject
+from shrinkfx.run.context import Subject
+from shrinkfx.run.folder import record_known_failure
 from shrinkfx.run.reduction import oracle_for
 from shrinkfx.search.asker import Asker
 
 
 @dataclass(frozen=True)
-class KnownPart:
-    """The part of a program's failure that is known.
+class Unknown:
+    """What known bugs do not explain of a program's failure.
 
     Attributes:
-        bugs: the known bugs because of which the program fails.
-        rest: the program without their operators, if it fails as the program does; None
-            if it passes.
+        program: the program without the operators of the known bugs that it has.
+        bugs: these bugs.
+        notes: lines for the user.
     """
 
-    bugs: tuple[KnownBug, ...]
-    rest: Subject | None
+    program: Subject
+    bugs: tuple[KnownBug, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def without(self, bug: KnownBug, rest: Candidate) -> Self:
+        note = f"{bug} is known; without its operators, {_REST}"
+        program = replace(self.program, whole=rest)
+        return replace(
+            self, program=program, bugs=(*self.bugs, bug), notes=(*self.notes, note)
+        )
 
 
-def find_known_bugs(program: Subject) -> KnownPart:
-    """Find the known bugs because of which a program fails."""
+_REST = "the program fails in the same way: reducing what remains"
+
+
+def leave_out_known_bugs(program: Subject) -> Unknown:
+    """Leave out the operators of known bugs, as long as the program fails without them.
+
+    A second call for the same program is answered by the journal.
+
+    Raises:
+        KnownFailure: the program passes without them.
+    """
     context = program.context
     asker = Asker(
         oracle_for(program),
@@ -46,30 +64,22 @@ def find_known_bugs(program: Subject) -> KnownPart:
         form=CandidateForm.PROGRAM,
         build=program.build,
     )
-    found: list[KnownBug] = []
-    try:
-        for bug in _read_known_bugs(context, context.options.known):
-            match _without(program, bug, asker):
-                case Outcome.PASSED, _:
-                    return KnownPart((*found, bug), None)
-                case Outcome.REPRODUCED, Candidate() as rest:
-                    found.append(bug)
-                    program = replace(program, whole=rest)
-                    context.note(f"{bug} is known; without its operators, {_REST}")
-    except BudgetExhausted as error:
-        context.note(f"not every known bug was tested: {error}")
-    return KnownPart(tuple(found), program)
-
-
-_REST = "the program fails in the same way: reducing what remains"
-
-
-def _read_known_bugs(context: RunContext, folders: Sequence[str]) -> Iterator[KnownBug]:
-    for folder in find_bug_folders(map(Path, folders)):
+    found = Unknown(program)
+    for folder in find_bug_folders(map(Path, context.options.known)):
         try:
-            yield KnownBug.read(folder)
+            bug = KnownBug.read(folder)
+            match _without(found.program, bug, asker):
+                case Outcome.PASSED, _:
+                    raise record_known_failure(context, (*found.bugs, bug))
+                case Outcome.REPRODUCED, Candidate() as rest:
+                    found = found.without(bug, rest)
         except (OSError, ValueError) as error:
-            context.note(f"--known: {folder} is skipped: {error}")
+            text = f"--known: {folder} is skipped: {error}"
+            found = replace(found, notes=(*found.notes, text))
+        except BudgetExhausted as error:
+            text = f"not every known bug was tested: {error}"
+            return replace(found, notes=(*found.notes, text))
+    return found
 
 
 def _without(

@@ -93,6 +93,7 @@ from shrinkfx.report.record import (
 )
 from shrinkfx.run.context import RunContext, Subject
 from shrinkfx.run.folder import PROGRAM
+from shrinkfx.run.known_bugs import leave_out_known_bugs
 from shrinkfx.run.reduction import oracle_for
 from shrinkfx.system import scratch
 
@@ -977,6 +978,9 @@ def attempt(
     Args:
         described: the description of this form.
         in_one: the known failure of the whole candidate in this form, or None.
+
+    Raises:
+        KnownFailure: the program fails because of a bug in ``options.known``.
     """
     checks = program.client.options
     known = in_one.verdict(program.target, checks) if in_one else None
@@ -988,6 +992,7 @@ def attempt(
         traces = Traces.from_line(path.read_text()) if path.exists() else Traces()
     if in_one and known:
         traces = in_one.traces
+    leave_out_known_bugs(tried.subject)  # before further checks, for the suspects
     evidence = Evidence.from_traces(traces)
     suspects = _suspects(tried.subject, described, evidence, tried.seen[-1])
     ties = [tie for tie in group_ties(suspects)[:_SHOWN] if tie.is_explained]

@@ -36,11 +36,10 @@ from shrinkfx.run.folder import (
     Reduction,
     larger_budget,
     open_run_folder,
-    record_known_failure,
     record_run_end,
     resume_command,
 )
-from shrinkfx.run.known_bugs import find_known_bugs
+from shrinkfx.run.known_bugs import leave_out_known_bugs
 from shrinkfx.run.observe import (
     load_or_find_subject,
     wants_guard_pages,
@@ -78,10 +77,10 @@ def run(options: Options, out: Path, listener: Listener) -> Reduction:
             failure = target.kind, target.stage, target.text or target.detail
             operators = program.before.operators, program.whole.cost[0]
             listener(BaselineFound(*failure, program.rate, *operators))
-            known = find_known_bugs(program)
-            if known.rest is None:
-                raise record_known_failure(context, known.bugs)
-            program = known.rest
+            unknown = leave_out_known_bugs(program)
+            for note in unknown.notes:
+                context.note(note)
+            program = unknown.program
             listener(PhaseEntered(Phase.SEARCH))
             state = reduce(program)
             listener(PhaseEntered(Phase.PLAINER))
@@ -99,7 +98,7 @@ def run(options: Options, out: Path, listener: Listener) -> Reduction:
             explained = explain_result(context, final)
             versions = collect_versions(context, program.client, target)
         # The times now include the end of the worker process.
-        record = replace(record, known=[str(bug.folder) for bug in known.bugs])
+        record = replace(record, known=[str(bug.folder) for bug in unknown.bugs])
         record = with_explanation(context.out, record, explained.cause)
         record = with_end(record, program, state)
         with contextlib.suppress(OSError):  # a summary without the cause exists

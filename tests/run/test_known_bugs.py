@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from support.bugs import WRONG, write_run
 
 from shrinkfx.check.oracle import CheckClient, Limits
-from shrinkfx.events import Event, NoteAdded
+from shrinkfx.errors import KnownFailure
+from shrinkfx.events import ignore_event
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.findings.pattern import Pattern
 from shrinkfx.options.options import Options
@@ -17,7 +19,7 @@ from shrinkfx.protocol.answers import Checked, Difference, Ending
 from shrinkfx.protocol.requests import CheckCandidate, CheckOptions, Request
 from shrinkfx.report.record import ProgramSize
 from shrinkfx.run.context import RunContext, Subject
-from shrinkfx.run.known_bugs import KnownPart, find_known_bugs
+from shrinkfx.run.known_bugs import leave_out_known_bugs
 from shrinkfx.testing import chain, whole
 
 PROGRAM = whole(chain("x", "relu", "cos", "tanh", "sin", "exp"))
@@ -43,57 +45,73 @@ class Worker:
         return Ending("exit", stage="done")
 
 
+@dataclass(frozen=True)
+class Found:
+    """What known bugs leave of the program.
+
+    Attributes:
+        known: the folders of the known bugs because of which it fails; None if it also
+            fails for another reason.
+        rest: the operators that remain to be reduced.
+        checks: the operators of each checked candidate.
+    """
+
+    known: list[Path] | None
+    rest: set[str]
+    checks: list[set[str]]
+    notes: tuple[str, ...] = ()
+
+
 def find(
     known: Path, fails: Fails, max_checks: int | None = None, rate: float = 1.0
-) -> tuple[KnownPart, list[set[str]], list[str]]:
-    worker, events = Worker(fails), list[Event]()
+) -> Found:
+    worker = Worker(fails)
     client = CheckClient(worker, Limits(10.0, 1 << 30), CheckOptions())
     options = Options(Path("model.pt2"), known=(str(known),), max_checks=max_checks)
-    context = RunContext(options, known, events.append)
+    context = RunContext(options, known, ignore_event)
     size = ProgramSize(PROGRAM.cost[0], 7, 1, 0)
-    part = find_known_bugs(Subject(context, PROGRAM, size, client, WRONG, rate))
-    return part, worker.checks, [e.text for e in events if isinstance(e, NoteAdded)]
-
-
-def folders(part: KnownPart) -> list[Path]:
-    return [bug.folder for bug in part.bugs]
+    program = Subject(context, PROGRAM, size, client, WRONG, rate)
+    try:
+        unknown = leave_out_known_bugs(program)
+    except KnownFailure as error:
+        return Found([*map(Path, error.folders)], set(), worker.checks)
+    assert leave_out_known_bugs(program).bugs == unknown.bugs  # from the journal
+    rest = {*unknown.program.whole.keep}
+    return Found(None, rest, worker.checks, unknown.notes)
 
 
 def test_bug_is_known_if_its_operators_alone_fail_and_the_rest_passes(
     tmp_path: Path,
 ) -> None:
     folder = write_run(tmp_path / "run")
-    part, checks, _ = find(tmp_path, lambda kept: "cos" in kept)
-    assert folders(part) == [folder]
-    assert part.rest is None
-    assert checks == [{"cos"}, {"relu", "tanh", "sin", "exp"}]
+    found = find(tmp_path, lambda kept: "cos" in kept)
+    assert found.known == [folder]
+    assert found.checks == [{"cos"}, {"relu", "tanh", "sin", "exp"}]
 
 
 def test_what_fails_without_a_known_bug_remains_to_be_reduced(tmp_path: Path) -> None:
-    folder = write_run(tmp_path / "run")
-    part, _, notes = find(tmp_path, lambda kept: bool({"cos", "sin"} & kept))
-    assert folders(part) == [folder]
-    assert part.rest is not None
-    assert part.rest.whole.keep == {"relu", "tanh", "sin", "exp"}
-    (note,) = notes
+    write_run(tmp_path / "run")
+    found = find(tmp_path, lambda kept: bool({"cos", "sin"} & kept))
+    assert found.known is None
+    assert found.rest == {"relu", "tanh", "sin", "exp"}
+    assert len(found.checks) == 2
+    (note,) = found.notes
     assert note.endswith("the program fails in the same way: reducing what remains")
 
 
 def test_all_bugs_of_a_program_may_be_known(tmp_path: Path) -> None:
     known = [write_run(tmp_path / "a"), write_run(tmp_path / "b", SIN)]
-    part, checks, _ = find(tmp_path, lambda kept: bool({"cos", "sin"} & kept))
-    assert folders(part) == known
-    assert part.rest is None
-    assert checks[2:] == [{"sin"}, {"relu", "tanh", "exp"}]
+    found = find(tmp_path, lambda kept: bool({"cos", "sin"} & kept))
+    assert found.known == known
+    assert found.checks[2:] == [{"sin"}, {"relu", "tanh", "exp"}]
 
 
 def test_operators_that_do_not_fail_alone_are_another_bug(tmp_path: Path) -> None:
     write_run(tmp_path / "run")
-    part, checks, _ = find(tmp_path, {"cos", "tanh"}.issubset)
-    assert part.bugs == ()
-    assert part.rest is not None
-    assert part.rest.whole == PROGRAM
-    assert checks == [{"cos"}]
+    found = find(tmp_path, {"cos", "tanh"}.issubset)
+    assert found.known is None
+    assert found.rest == PROGRAM.keep
+    assert found.checks == [{"cos"}]
 
 
 def test_bug_with_another_failure_or_without_its_operators_costs_no_check(
@@ -102,45 +120,46 @@ def test_bug_with_another_failure_or_without_its_operators_costs_no_check(
     asserts = Signature(Kind.ASSERT, Stage.RUN, "index out of bounds")
     write_run(tmp_path / "a", signature=asserts)
     write_run(tmp_path / "b", Pattern(("aten.erf.default",), ()))
-    part, checks, _ = find(tmp_path, lambda kept: "cos" in kept)
-    assert part.bugs == ()
-    assert checks == []
+    found = find(tmp_path, lambda kept: "cos" in kept)
+    assert found.known is None
+    assert found.checks == []
 
 
 def test_each_known_bug_is_tried(tmp_path: Path) -> None:
     write_run(tmp_path / "a")
     folder = write_run(tmp_path / "b", SIN)
-    part, _, _ = find(tmp_path, lambda kept: "sin" in kept)
-    assert folders(part) == [folder]
+    assert find(tmp_path, lambda kept: "sin" in kept).known == [folder]
 
 
 def test_program_that_is_nothing_but_the_bug_needs_no_check(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", Pattern.of_candidate(PROGRAM))
-    part, checks, _ = find(tmp_path, lambda kept: True)
-    assert folders(part) == [folder]
-    assert part.rest is None
-    assert checks == []
+    found = find(tmp_path, lambda kept: True)
+    assert found.known == [folder]
+    assert found.checks == []
 
 
 def test_unreadable_folder_is_named_and_skipped(tmp_path: Path) -> None:
     write_run(tmp_path / "a", verified=(3, 1))
-    folder = write_run(tmp_path / "b")
-    part, _, notes = find(tmp_path, lambda kept: "cos" in kept)
-    assert folders(part) == [folder]
+    (tmp_path / "b").mkdir()
+    found = find(tmp_path, lambda kept: "cos" in kept)
+    assert found.known is None
     skipped = f"--known: {tmp_path / 'a'} is skipped: its repro does not fail in every"
-    assert notes == [f"{skipped} run"]
+    assert found.notes == (f"{skipped} run",)
+
+
+def test_folder_that_was_removed_has_no_bugs(tmp_path: Path) -> None:
+    assert find(tmp_path / "gone", lambda kept: True).checks == []
 
 
 def test_exhausted_budget_leaves_the_bug_unknown(tmp_path: Path) -> None:
     write_run(tmp_path / "run")
-    part, _, notes = find(tmp_path, lambda kept: "cos" in kept, max_checks=1)
-    assert part.bugs == ()
-    assert part.rest is not None
-    assert notes[0].startswith("not every known bug was tested: ")
+    found = find(tmp_path, lambda kept: "cos" in kept, max_checks=1)
+    assert found.known is None
+    assert found.notes[0].startswith("not every known bug was tested: ")
 
 
 def test_flaky_failure_is_tested_in_several_runs(tmp_path: Path) -> None:
-    write_run(tmp_path / "run")
-    part, checks, _ = find(tmp_path, lambda kept: "cos" in kept, rate=0.5)
-    assert part.rest is None
-    assert len(checks) > 2
+    folder = write_run(tmp_path / "run")
+    found = find(tmp_path, lambda kept: "cos" in kept, rate=0.5)
+    assert found.known == [folder]
+    assert len(found.checks) > 2
