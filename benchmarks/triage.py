@@ -140,8 +140,8 @@ def score(folder: Path, out: Path) -> None:
 def print_cost(report: Report, out: Path) -> None:
     """Print the seconds of programs, by what became of them."""
     spent = defaultdict(list)
-    for outcome in report["state"]["outcomes"]:
-        spent[outcome["status"]].append(outcome["seconds"])
+    for result in report["state"]["results"]:
+        spent[result["status"]].append(result["seconds"])
     for status, seconds in spent.items():
         print(f"{status}: {len(seconds)} programs, {sum(seconds):.0f} s")
     reduced = 0.0

@@ -112,8 +112,9 @@ class KnownFailure(ShrinkfxError):
         self.folders = folders
         super().__init__(
             f"known bug: {'; '.join(bugs)}\n"
-            "the operators of its reduced program, cut out of this program, fail in "
-            "the same way, and without them this program passes"
+            "the operators of each known bug, cut out of this program, fail in the "
+            "same way, and without them this program passes; to reduce it anyway: omit "
+            "--known, and name another --out"
         )
 
 

@@ -23,7 +23,7 @@ ALLOWED = {
         "program": "errors",
         "protocol": "errors program",
         "failure": "program protocol",
-        "findings": "program protocol failure",
+        "findings": "system program protocol failure",
         "preloads": "program protocol",
         "events": "",
         "sweep": "errors system program failure",
@@ -42,8 +42,8 @@ ALLOWED = {
             "errors system program protocol failure findings preloads events sweep "
             "journal search check explain options report"
         ),
-        "api": "errors protocol failure events search check options intake run",
-        "campaign": "errors system program findings report",
+        "api": "errors system protocol failure events search check options intake run",
+        "campaign": "errors system program findings journal report",
         "cli": (
             "errors system protocol failure events check options versions api campaign"
         ),
@@ -358,11 +358,11 @@ def test_strategies_refuse_a_second_name() -> None:
 BUDGETS = {
     "api": 505,
     "check": 3_374,
-    "cli": 1_590,
+    "cli": 1_610,
     "events": 360,
     "explain": 2_340,
     "failure": 1_490,
-    "findings": 800,
+    "findings": 810,
     "intake": 1_925,
     "journal": 370,
     "options": 575,
@@ -370,14 +370,14 @@ BUDGETS = {
     "program": 2_630,
     "protocol": 1_170,
     "report": 3_270,
-    "run": 5_080,
+    "run": 5_100,
     "search": 1_380,
     "strategies": 810,
     "sweep": 550,
     "system": 550,
     "testing": 370,
     "top": 175,
-    "campaign": 490,
+    "campaign": 520,
     "worker": 16_720,
 }
 """The most code lines of each package. Raising one needs a dated reason in

@@ -77,6 +77,7 @@ from shrinkfx.run.sweep import Swept, run_sweep
 from shrinkfx.run.verify_command import Confirmed, run_repro
 from shrinkfx.search.strategy import available as available_strategies
 from shrinkfx.search.strategy import choose
+from shrinkfx.system.folders import JOURNAL
 
 __all__ = [
     "Caught",
@@ -232,7 +233,7 @@ class Caught:
         """
         if not self.path.exists():
             raise NothingToReduce("the block compiled nothing with Inductor")
-        has_run = (self.path.parent / folders.JOURNAL).exists()
+        has_run = (self.path.parent / JOURNAL).exists()
         return minify(
             self.path,
             **{
@@ -483,7 +484,7 @@ def _read_capture(folder: Path, changes: Options, listener: Listener) -> Options
     Returns:
         None if a reduction was started there, or if there is no capture.
     """
-    if os.path.isfile(folder / folders.JOURNAL):
+    if os.path.isfile(folder / JOURNAL):
         return None
     pending = script_capture.read_pending_options(folder, make_teller(listener))
     if pending is None:
@@ -740,7 +741,7 @@ def is_run(folder: str | Path) -> bool:
     The folder of a captured script counts as one even before a reduction starts in it.
     """
     place = Path(folder)
-    has_journal = os.path.isfile(place / folders.JOURNAL)
+    has_journal = os.path.isfile(place / JOURNAL)
     return has_journal or find_capture_folder(place) not in (None, place)
 
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from shrinkfx.errors import LoadError, UsageError
 from shrinkfx.program.record import Record
+from shrinkfx.system.folders import JOURNAL
 
-_JOURNAL = "journal.sqlite"
-"""File in the folder of a run, whose programs were reduced already."""
+Entry = tuple[Path, tuple[str, ...]]
+"""A program, and options of its own."""
 
 
 @dataclass(frozen=True)
@@ -19,7 +20,7 @@ class Program(Record):
     """A program to triage.
 
     Attributes:
-        path: the absolute path of what ``shrinkfx`` reduces: a ``.pt2`` or a dump.
+        path: its absolute path.
         options: options of its run, as typed.
         name: a name that no other program has; that of the folder of its run.
     """
@@ -33,51 +34,68 @@ def find_programs(paths: Sequence[Path], options: Sequence[str]) -> list[Program
     """Return the programs in files and folders, the smallest file first.
 
     Args:
-        paths: a ``.pt2`` or a dump; a folder, for the ``.pt2`` files in it at any
-            depth, without those in folders of runs; or a ``.jsonl``, a list of
-            programs: in each line an object with the path ``program``, relative to the
-            folder of the list, and with its ``options``, a list of words.
+        paths: a ``.pt2``, or another file that shrinkfx reduces; a folder, for the
+            ``.pt2`` files in it at any depth, without those in folders of runs; or a
+            ``.jsonl``, a list of programs: in each line an object with the path
+            ``program``, relative to the folder of the list, and with its ``options``, a
+            list of words. A program in a list is not run without these options too.
         options: options of all runs, as typed.
 
     Raises:
         UsageError: a path does not exist, or contains no program.
         LoadError: a list cannot be read.
     """
-    found: dict[Path, tuple[str, ...]] = {}
+    listed: dict[Entry, None] = {}
+    found: dict[Entry, None] = {}
     for path in paths:
         if not path.exists():
             raise UsageError(f"{path}: no such file or folder")
-        listed = dict(_read_list(path) if path.suffix == ".jsonl" else _in(path))
-        if not listed:
+        is_list = path.suffix == ".jsonl"
+        entries = dict.fromkeys(_read_list(path) if is_list else _in(path))
+        if not entries:
             raise UsageError(f"{path} contains no .pt2")
-        found |= listed
-    smallest_first = sorted(found, key=lambda path: (path.stat().st_size, path))
-    names: dict[str, int] = {}
+        (listed if is_list else found).update(entries)
+    with_options = {path for path, _ in listed}
+    entries = listed | {e: None for e in found if e[0] not in with_options}
+    names: set[str] = set()
     programs = []
-    for path in smallest_first:
-        count = names[path.stem] = names.get(path.stem, 0) + 1
-        name = path.stem if count == 1 else f"{path.stem}-{count}"
-        programs.append(Program(str(path), (*options, *found[path]), name))
+    for path, own in sorted(entries, key=lambda e: (e[0].stat().st_size, e)):
+        name, number = path.stem, 1
+        while name in names:
+            number += 1
+            name = f"{path.stem}-{number}"
+        names.add(name)
+        programs.append(Program(str(path), (*options, *own), name))
     return programs
 
 
-def _in(path: Path) -> Iterator[tuple[Path, tuple[str, ...]]]:
+def _in(path: Path) -> Iterator[Entry]:
     if path.is_file():
         yield path.resolve(), ()
         return
-    for inside in sorted(path.resolve().rglob("*.pt2")):
-        if not any((above / _JOURNAL).is_file() for above in inside.parents):
-            yield inside, ()
+    top = path.resolve()
+    for file in sorted(top.rglob("*.pt2")):
+        folders = [above for above in file.parents if above.is_relative_to(top)]
+        is_of_run = any((above / JOURNAL).is_file() for above in folders)
+        if file.is_file() and not is_of_run:
+            yield file, ()
 
 
-def _read_list(path: Path) -> Iterator[tuple[Path, tuple[str, ...]]]:
-    lines: Iterable[str] = path.read_text(encoding="utf-8").splitlines()
+def _read_list(path: Path) -> Iterator[Entry]:
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, ValueError) as error:
+        raise LoadError(str(path), f"cannot be read as text: {error}") from error
     for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
         try:
             entry = json.loads(line)
             program = path.parent / entry["program"]
             options = entry.get("options", [])
-            if not all(isinstance(word, str) for word in options):
+            if not isinstance(options, list) or not all(
+                isinstance(word, str) for word in options
+            ):
                 raise TypeError("options must be a list of words")
         except (ValueError, LookupError, TypeError, AttributeError) as error:
             reason = f"line {number} is not an entry: {error}"

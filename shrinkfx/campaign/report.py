@@ -1,4 +1,4 @@
-"""The bugs behind the outcomes of a triage: as JSON, as text and as an HTML page."""
+"""The bugs behind the results of a triage: as JSON, as text and as an HTML page."""
 
 from __future__ import annotations
 
@@ -7,11 +7,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import quote
 
-from shrinkfx.campaign.runs import Campaign, Outcome, Status
-from shrinkfx.findings.known_bugs import KnownBug
+from shrinkfx.campaign.runs import Campaign, Result, Status
+from shrinkfx.findings.decisions import counted
+from shrinkfx.findings.known_bugs import KnownBug, find_bug_folders
+from shrinkfx.program.display_text import first_line
 from shrinkfx.program.record import Record
 from shrinkfx.report.template import render
+from shrinkfx.system.folders import draft_of, publish_draft
 
 PAGE = "triage.html"
 
@@ -33,13 +37,17 @@ class Bug:
     """A bug, and the programs that have it.
 
     Attributes:
-        found: the smallest program of the bug.
+        found: the reduced program of the bug.
         is_known: whether it was known before the triage.
     """
 
     found: KnownBug
     is_known: bool
     members: list[Member] = field(default_factory=list)
+
+    def add(self, program: str, how: str) -> None:
+        if all(member.program != program for member in self.members):
+            self.members.append(Member(program, how))
 
     def to_json(self) -> dict[str, object]:
         found = self.found
@@ -54,29 +62,35 @@ class Bug:
         }
 
 
-REDUCED = "reduced"
-SAME_PROGRAM = "reduced to the same operators"
-CONFIRMED = "its operators of this bug, cut out, fail in the same way"
+RECOGNIZED = "the bug's operators, cut out of this program, fail in the same way"
+SAME_PROGRAM = "reduced to the operators of this bug"
 
 
-def find_bugs(campaign: Campaign) -> list[Bug]:
-    """Group the outcomes by bug, the bug of most programs first.
+def find_bugs(campaign: Campaign, out: Path) -> list[Bug]:
+    """Group the results by bug, the bug of most programs first.
 
     Two programs that were reduced at the same time may have the same bug: it is the
     same if the reduced programs have the same operators and data flow, and fail alike.
+
+    Args:
+        out: the folder of the triage.
     """
     bugs: list[Bug] = []
-    for outcome in campaign.outcomes:
-        if found := _read(outcome.bug):
+    for folder in find_bug_folders(map(Path, campaign.known)):
+        if found := _read(folder):
+            _find_or_add(bugs, found, is_known=True)
+    for result in campaign.results:
+        if found := _read_own(result, out):
             bug = _find_or_add(bugs, found, is_known=False)
-            how = SAME_PROGRAM if bug.members else REDUCED
-            bug.members.append(Member(outcome.program.path, how))
-    for outcome in campaign.outcomes:
-        for folder in outcome.known:
-            if found := _read(folder):
-                bug = _find_or_add(bugs, found, is_known=True)
-                bug.members.append(Member(outcome.program.path, CONFIRMED))
-    return sorted(bugs, key=lambda bug: -len(bug.members))
+            is_first = not (bug.members or bug.is_known)
+            bug.add(result.program.path, result.status if is_first else SAME_PROGRAM)
+    for result in campaign.results:
+        for name in result.known:
+            if found := _read(Path(name)):
+                bug = _find_or_add(bugs, found, is_known=False)
+                bug.add(result.program.path, RECOGNIZED)
+    with_programs = (bug for bug in bugs if bug.members)
+    return sorted(with_programs, key=lambda bug: -len(bug.members))
 
 
 def _find_or_add(bugs: list[Bug], found: KnownBug, *, is_known: bool) -> Bug:
@@ -87,36 +101,48 @@ def _find_or_add(bugs: list[Bug], found: KnownBug, *, is_known: bool) -> Bug:
     return bugs[-1]
 
 
-def _read(folder: str) -> KnownBug | None:
+def _read_own(result: Result, out: Path) -> KnownBug | None:
+    return _read(out / result.folder) if result.folder else None
+
+
+def _read(folder: Path) -> KnownBug | None:
     with suppress(OSError, ValueError):
-        return KnownBug.read(Path(folder)) if folder else None
+        return KnownBug.read(folder)
     return None
 
 
 def _is_same(one: KnownBug, other: KnownBug) -> bool:
-    alike = one.may_be(other.signature)
-    return alike and one.pattern.is_same_as(other.pattern)
+    alike = one.may_be(other.signature) and one.pattern.is_same_as(other.pattern)
+    return alike or one.folder.resolve() == other.folder.resolve()
 
 
-def list_others(campaign: Campaign, bugs: Sequence[Bug]) -> list[Outcome]:
-    """Return the outcomes of programs that have none of the bugs."""
-    covered = {member.program for bug in bugs for member in bug.members}
-    return [each for each in campaign.outcomes if each.program.path not in covered]
+def list_others(campaign: Campaign, out: Path) -> list[Result]:
+    """Return the results from which no bug is known, or not the last one."""
+    return [
+        result
+        for result in campaign.results
+        if result.status is not Status.KNOWN and _read_own(result, out) is None
+    ]
 
 
 def render_lines(campaign: Campaign, bugs: Sequence[Bug], out: Path) -> Iterator[str]:
     """Yield the result of a triage as text: a line for each bug, then the others."""
-    yield summarise(campaign, bugs)
+    yield summarise(campaign, bugs, out)
     for number, bug in enumerate(bugs, start=1):
         found = bug.found
-        known = f"known: {found.issue or found.folder}" if bug.is_known else ""
+        known = f"known before: {found.issue or found.folder}" if bug.is_known else ""
         yield f"{number}. {found.title}"
-        yield f"   {_count(len(bug.members), 'program')}: {_list(bug.members)}"
+        yield f"   {counted(len(bug.members), 'program')}: {_list(bug.members)}"
         yield f"   {known or found.folder / 'repro.py'}"
-    for outcome in list_others(campaign, bugs):
-        name, (reason, *_) = outcome.program.path, outcome.reason.splitlines() or [""]
-        yield f"{outcome.status}: {name}" + (f": {reason}" if reason else "")
+    for result in list_others(campaign, out):
+        yield f"{result.status}: {result.program.path}{describe_reason(result)}"
     yield f"see also: {out / PAGE}"
+
+
+def describe_reason(result: Result) -> str:
+    """Return the reason of a result in a line that continues another one; or ''."""
+    reason = "" if result.status is Status.PASSES else first_line(result.reason)
+    return f": {reason}" if reason else ""
 
 
 _NAMED = 4
@@ -129,43 +155,46 @@ def _list(members: Sequence[Member]) -> str:
     return ", ".join(names) + (f" and {more} more" if more else "")
 
 
-def summarise(campaign: Campaign, bugs: Sequence[Bug]) -> str:
+def summarise(campaign: Campaign, bugs: Sequence[Bug], out: Path) -> str:
     """Return the counts of programs and bugs in one line."""
-    total, known = len(campaign.programs), sum(bug.is_known for bug in bugs)
-    counts = Counter(each.status for each in list_others(campaign, bugs))
-    parts = [f"{_count(total, 'program')}: {_count(len(bugs), 'bug')}"]
+    known = sum(bug.is_known for bug in bugs)
+    counts = Counter(each.status for each in list_others(campaign, out))
+    programs = counted(len(campaign.programs), "program")
+    parts = [f"{programs}: {counted(len(bugs), 'bug')}"]
     if known:
-        parts.append(f"{known} known before")
-    parts += [f"{n} {_WORDS.get(status, status)}" for status, n in counts.items()]
+        parts.append(f"{known} of them known before")
+    parts += [_WORDS[status].format(n) for status, n in counts.items()]
     if pending := len(campaign.pending):
-        parts.append(f"{pending} not tried yet")
-    return ", ".join(parts)
+        parts.append(f"{pending} not run yet")
+    return "; ".join(parts)
 
 
 _WORDS = {
-    Status.PASSES: "without a failure",
-    Status.ERROR: "with an error",
+    Status.REDUCED: "{} reduced, but with an unreadable result",
+    Status.PASSES: "{} without a failure",
+    Status.UNREDUCED: "{} with a failure that was not reduced",
+    Status.UNVERIFIED: "{} without a verified repro",
+    Status.STOPPED: "{} stopped before a verified repro",
+    Status.ERROR: "{} with an error",
 }
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" + ("s" if number != 1 else "")
 
 
 def write_page(campaign: Campaign, bugs: Sequence[Bug], out: Path) -> None:
     """Write ``triage.html``, which links to the page of each bug."""
     values = {
-        "summary": summarise(campaign, bugs),
+        "summary": summarise(campaign, bugs, out),
         "bugs": [(bug, _link(bug.found.folder, out)) for bug in bugs],
-        "others": list_others(campaign, bugs),
+        "others": list_others(campaign, out),
     }
-    (out / PAGE).write_text(render(PAGE, values), encoding="utf-8")
+    text = render(PAGE, values)
+    draft_of(out / PAGE).write_text(text, encoding="utf-8", errors="backslashreplace")
+    publish_draft(out / PAGE)
 
 
 def _link(folder: Path, out: Path) -> str:
     """Return the address of the report of a bug, or of its folder."""
     page = folder / "report.html"
-    target = page if page.is_file() else folder
-    with suppress(ValueError):
-        return str(target.resolve().relative_to(out.resolve()))
-    return target.resolve().as_uri()
+    target = (page if page.is_file() else folder).resolve()
+    if target.is_relative_to(out.resolve()):
+        return quote(str(target.relative_to(out.resolve())))
+    return target.as_uri()

@@ -2,32 +2,33 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shlex
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from shrinkfx.campaign.executors import LocalExecutor, RayExecutor, Runs
 from shrinkfx.campaign.programs import find_programs
-from shrinkfx.campaign.report import Bug, find_bugs, write_page
+from shrinkfx.campaign.report import Bug, find_bugs, list_others, write_page
 from shrinkfx.campaign.runs import (
     STATE,
     Campaign,
-    Executor,
-    Outcome,
+    Listener,
+    Result,
+    Status,
     run_campaign,
     save,
 )
 from shrinkfx.errors import UsageError
-from shrinkfx.system.folders import output_folder
+from shrinkfx.system.folders import lock_folder, output_folder
 
-NEW_BUG, INTERRUPTED = 10, 4
+NEW_BUG, UNKNOWN, INTERRUPTED = 10, 11, 4
 """Exit codes."""
 
-Listener = Callable[[Campaign, Outcome], None]
-"""Called after each program, with all outcomes so far."""
+_EVERY_S = 10.0
+"""Minimum time in seconds between two versions of the page."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class Triage:
 
     Attributes:
         folder: the output folder.
-        campaign: the programs and their outcomes.
+        campaign: the programs and their results.
         bugs: the bugs, that of most programs first.
         interrupted: whether Ctrl-C has ended it.
     """
@@ -48,10 +49,18 @@ class Triage:
 
     @property
     def exit_code(self) -> int:
-        """0 if every bug was known before, 10 if one is new, 4 after Ctrl-C."""
+        """The exit code of the command.
+
+        0 if every bug was known before; 10 if one is new; 11 if none is new, but a
+        program has an unknown bug; 4 after Ctrl-C.
+        """
         if self.interrupted:
             return INTERRUPTED
-        return NEW_BUG if any(not bug.is_known for bug in self.bugs) else 0
+        if any(not bug.is_known for bug in self.bugs):
+            return NEW_BUG
+        others = list_others(self.campaign, self.folder)
+        is_clear = all(each.status is Status.PASSES for each in others)
+        return 0 if is_clear else UNKNOWN
 
 
 def triage(
@@ -61,7 +70,6 @@ def triage(
     known: Sequence[str | Path] = (),
     out: str | Path | None = None,
     jobs: int = 1,
-    ray: str | None = None,
     listener: Listener = lambda *_: None,
 ) -> Triage:
     """Reduce a program of each bug, and recognize the others.
@@ -72,73 +80,88 @@ def triage(
         known: folders with known bugs: folders of earlier runs.
         out: folder for the results; None means ``shrinkfx-out/triage-<number>``.
         jobs: the number of programs at a time.
-        ray: address of a Ray cluster that runs the programs; None for this machine.
         listener: called after each program.
 
     Raises:
-        UsageError: a path contains no program, or ``out`` contains a triage.
+        UsageError: a path contains no program, ``known`` contains no bug, or ``out``
+            contains a triage.
         LoadError: a list of programs cannot be read.
     """
+    _require_jobs(jobs)
     for folder in known:
         if not os.path.isdir(folder):
             raise UsageError(f"--known {folder}: no such folder")
     programs = find_programs([*map(Path, paths)], options)
-    folder = output_folder(Path(out) if out else None, Path("triage"))
-    if (folder / STATE).exists():
-        advice = f"to continue it: {resume_command(folder)}"
-        raise UsageError(f"--out {folder} contains a triage; {advice}")
     resolved = tuple(str(Path(name).resolve()) for name in known)
-    campaign = Campaign(tuple(programs), resolved, jobs)
-    return _run(campaign, folder, ray, listener)
+    campaign = Campaign(tuple(programs), str(Path.cwd()), resolved, jobs)
+    folder = output_folder(Path(out) if out else None, Path("triage"))
+    with lock_folder(folder):
+        if (folder / STATE).exists():
+            advice = f"to continue it: {resume_command(folder)}"
+            raise UsageError(f"--out {folder} contains a triage; {advice}")
+        return _run(campaign, folder, listener)
 
 
 def resume(
     folder: str | Path,
     *,
-    ray: str | None = None,
+    jobs: int | None = None,
     listener: Listener = lambda *_: None,
 ) -> Triage:
     """Continue a triage that was interrupted or killed.
 
+    Args:
+        jobs: the number of programs at a time; None keeps that of the triage.
+
     Raises:
         UsageError: the folder contains no triage, or another process uses it.
     """
-    return _run(Campaign.load(Path(folder)), Path(folder), ray, listener)
+    folder = Path(folder)
+    if not (folder / STATE).is_file():
+        raise UsageError(f"--resume {folder}: the folder contains no triage")
+    with lock_folder(folder):
+        campaign = Campaign.load(folder)
+        if jobs is not None:
+            _require_jobs(jobs)
+            campaign = replace(campaign, jobs=jobs)
+        if not os.path.isdir(campaign.cwd):
+            raise UsageError(
+                f"--resume {folder}: {campaign.cwd} no longer exists, and options of "
+                "the runs may refer to it"
+            )
+        return _run(campaign, folder, listener)
 
 
 def resume_command(folder: Path) -> str:
     return f"shrinkfx triage --resume {shlex.quote(str(folder))}"
 
 
-def _run(
-    campaign: Campaign, folder: Path, ray: str | None, listener: Listener
-) -> Triage:
-    last, interrupted = campaign, False
+def _require_jobs(jobs: int) -> None:
+    if jobs < 1:
+        raise UsageError(f"--jobs {jobs}: must be above 0")
 
-    def ended(now: Campaign, outcome: Outcome) -> None:
-        nonlocal last
+
+def _run(campaign: Campaign, folder: Path, listener: Listener) -> Triage:
+    last, interrupted, written = campaign, True, 0.0
+
+    def ended(now: Campaign, result: Result) -> None:
+        nonlocal last, written
         last = now
-        _write(now, folder)
-        listener(now, outcome)
+        if time.monotonic() - written > _EVERY_S:
+            _write(now, folder)
+            written = time.monotonic()
+        listener(now, result)
 
     _write(campaign, folder)
-    runs = Runs(folder.resolve(), campaign.known)
-    with contextlib.suppress(KeyboardInterrupt):
-        interrupted = True
-        run_campaign(campaign, folder, _make_executor(runs, campaign, ray), ended)
+    with suppress(KeyboardInterrupt):
+        run_campaign(campaign, folder, ended)
         interrupted = False
     return Triage(folder, last, _write(last, folder), interrupted)
 
 
-def _make_executor(runs: Runs, campaign: Campaign, ray: str | None) -> Executor:
-    if ray is not None:
-        return RayExecutor(runs, ray)
-    return LocalExecutor(runs, campaign.jobs)
-
-
 def _write(campaign: Campaign, folder: Path) -> list[Bug]:
     """Write the state and the page, and return the bugs."""
-    bugs = find_bugs(campaign)
+    bugs = find_bugs(campaign, folder)
     save(campaign, folder, [bug.to_json() for bug in bugs])
     write_page(campaign, bugs, folder)
     return bugs

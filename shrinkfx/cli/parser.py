@@ -224,7 +224,7 @@ EXIT_CODES = {
     "is written, and verified if there was time",
     5: "reduced, but the repro could not be verified",
     6: "a sweep without --until found failing sizes (0: it found none)",
-    7: "the failure is a bug in the folder of --known",
+    7: "the failure is a known bug (--known)",
 }
 
 _EXAMPLES = """\

@@ -22,7 +22,6 @@ from shrinkfx.cli.task_output import Json
 from shrinkfx.errors import (
     REPORT_BUG,
     Finished,
-    KnownFailure,
     NothingToReduce,
     ShrinkfxError,
     StorageError,
@@ -76,9 +75,8 @@ def _run_task(arguments: argparse.Namespace, command: str, emit: Listener) -> Ru
             traceback.print_exc()
         message = str(error)
         _print_error(message, error)
-        known = error.folders if isinstance(error, KnownFailure) else ()
-        result = {"known_bugs": [*known]} if known else {}
-        return RunEnded(error.status, error.exit_code, message, result)
+        details = task_output.describe_error(error)
+        return RunEnded(error.status, error.exit_code, message, details)
     except KeyboardInterrupt as error:
         message = "interrupted before a repro was verified"
         _print_error(message, error)

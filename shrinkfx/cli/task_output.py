@@ -15,7 +15,15 @@ from typing import Any, TextIO
 from shrinkfx import api
 from shrinkfx.api import Run, State
 from shrinkfx.cli.streams import redirect_to_devnull
-from shrinkfx.errors import Finished, UsageError
+from shrinkfx.errors import (
+    FailsDifferently,
+    Finished,
+    KnownFailure,
+    NotCuttable,
+    NotReproducible,
+    ShrinkfxError,
+    UsageError,
+)
 from shrinkfx.events import (
     BaselineFound,
     Event,
@@ -75,6 +83,18 @@ def print_finished_run(error: Finished) -> RunEnded:
         print(f"explain:  {full}: shrinkfx --explain {folder}")
     print(f"new run:  to reduce the same program again: shrinkfx {again}")
     return replace(end, result={**(end.result or {}), "folder": error.folder})
+
+
+def describe_error(error: ShrinkfxError) -> dict[str, Any]:
+    """Return what an error tells about the program, for the last event."""
+    match error:
+        case KnownFailure():
+            return {"known_bugs": [*error.folders]}
+        case NotCuttable() | FailsDifferently():
+            return {"fails": True}
+        case NotReproducible():
+            return {"fails": bool(error.kind)}
+    return {}
 
 
 def print_report(path: Path) -> RunEnded:

@@ -9,13 +9,21 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from shrinkfx.campaign import triage
-from shrinkfx.campaign.report import render_lines
-from shrinkfx.campaign.runs import Campaign, Outcome
-from shrinkfx.campaign.triage import INTERRUPTED, NEW_BUG, Triage, resume_command
+from shrinkfx.campaign.report import describe_reason, render_lines
+from shrinkfx.campaign.runs import Campaign, Result
+from shrinkfx.campaign.triage import (
+    INTERRUPTED,
+    NEW_BUG,
+    UNKNOWN,
+    Triage,
+    resume_command,
+)
 from shrinkfx.check.limits import usual_jobs
 from shrinkfx.cli.parser import make_parser
 from shrinkfx.cli.streams import treat_sigterm_as_ctrl_c
 from shrinkfx.errors import ShrinkfxError, UsageError
+from shrinkfx.options.options import Options
+from shrinkfx.protocol.flags import list_record_options
 
 _DESCRIPTION = """\
 Reduce many failing programs, and report the bugs behind them: the first program of
@@ -25,7 +33,7 @@ each bug is reduced; the others are recognized by its operators, without a searc
 _EPILOG = f"""\
 Options after -- are those of each run: shrinkfx triage failures -- --preload ops.py
 Exit codes: 0 if every bug was known before, {NEW_BUG} if one is new,
-{INTERRUPTED} after Ctrl-C.
+{UNKNOWN} if none is new but a program was not reduced, {INTERRUPTED} after Ctrl-C.
 """
 
 
@@ -39,6 +47,12 @@ def main(words: Sequence[str]) -> int:
     except ShrinkfxError as error:
         print(f"shrinkfx triage: {error}", file=sys.stderr)
         return error.exit_code
+    except OSError as error:
+        print(f"shrinkfx triage: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("shrinkfx triage: interrupted before the first run", file=sys.stderr)
+        return INTERRUPTED
     for line in render_lines(done.campaign, done.bugs, done.folder):
         print(line)
     if done.interrupted:
@@ -54,14 +68,14 @@ def _split(words: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
 
 
 def _run(arguments: argparse.Namespace, options: Sequence[str]) -> Triage:
+    jobs, listener = arguments.jobs, _print_result
     if arguments.resume:
         if arguments.paths or options or arguments.known or arguments.out:
             raise UsageError(
                 "--resume continues a triage with its programs and options: omit all "
-                "others"
+                "others but --jobs"
             )
-        folder = arguments.resume
-        return triage.resume(folder, ray=arguments.ray, listener=_print_outcome)
+        return triage.resume(arguments.resume, jobs=jobs, listener=listener)
     if not arguments.paths:
         raise UsageError("the paths of the programs are missing: shrinkfx triage DIR")
     _require_run_options(options)
@@ -70,28 +84,36 @@ def _run(arguments: argparse.Namespace, options: Sequence[str]) -> Triage:
         options,
         known=arguments.known,
         out=arguments.out,
-        jobs=arguments.jobs or usual_jobs(),
-        ray=arguments.ray,
-        listener=_print_outcome,
+        jobs=usual_jobs() if jobs is None else jobs,
+        listener=listener,
     )
 
 
-def _require_run_options(options: Sequence[str]) -> None:
-    """End with a usage error if the options of the runs are invalid."""
-    given = make_parser().parse_args([*options])
-    if given.model is not None or given.out or given.known:
+_REDUCTION = {option.name for option in list_record_options(Options)} - {"out", "known"}
+"""Names of the options of a reduction that a triage passes on."""
+
+
+def _require_run_options(words: Sequence[str]) -> None:
+    """Require that only options of a reduction are given for the runs.
+
+    Raises:
+        UsageError: there is a path, or another option.
+    """
+    parser = make_parser()
+    given, usual = vars(parser.parse_args([*words])), vars(parser.parse_args([]))
+    others = [n for n in given if given[n] != usual[n] and n not in _REDUCTION]
+    if others:
         raise UsageError(
-            "after --, only options are allowed, without --out and --known: "
-            f"{shlex.join(options)}"
+            "after --, only options of a reduction are allowed, without --out and "
+            f"--known: {shlex.join(words)}"
         )
 
 
-def _print_outcome(campaign: Campaign, outcome: Outcome) -> None:
-    count = f"[{len(campaign.outcomes)}/{len(campaign.programs)}]"
-    name, seconds = Path(outcome.program.path).name, round(outcome.seconds)
-    reason = (outcome.reason.splitlines() or [""])[0]
-    ending = f": {reason}" if reason else ""
-    print(f"{count} {name}: {outcome.status}, {seconds} s{ending}", file=sys.stderr)
+def _print_result(campaign: Campaign, result: Result) -> None:
+    count = f"[{len(campaign.results)}/{len(campaign.programs)}]"
+    name, seconds = Path(result.program.path).name, round(result.seconds)
+    ending = f"{result.status}, {seconds} s{describe_reason(result)}"
+    print(f"{count} {name}: {ending}", file=sys.stderr)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -112,9 +134,5 @@ def _parser() -> argparse.ArgumentParser:
     add("--out", metavar="DIR", help="folder for the results")
     jobs = "number of programs at a time (default: half the cores, at most 4)"
     add("--jobs", type=int, metavar="N", help=jobs)
-    ray = (
-        "run the programs on the Ray cluster with this address (auto: of this machine)"
-    )
-    add("--ray", nargs="?", const="auto", metavar="ADDRESS", help=ray)
     add("--resume", metavar="DIR", help="continue an interrupted triage")
     return parser

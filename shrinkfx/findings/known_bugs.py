@@ -11,9 +11,10 @@ from typing import Self
 from shrinkfx.failure.signature import Signature
 from shrinkfx.findings.pattern import Pattern
 from shrinkfx.program.display_text import printable
+from shrinkfx.system.folders import ISSUE, SUMMARY
 
-SUMMARY, ISSUE = "summary.json", "ISSUE.md"
-"""Names of files that a run writes."""
+RUNS = "runs"
+"""Subfolder of the output folder of a triage, with the folders of its runs."""
 
 BUG = "bug.json"
 """Name of a file that a user may add to the folder of a run: a JSON object with the
@@ -66,7 +67,7 @@ class KnownBug:
             raise ValueError(f"not a summary of this version: {error!r}") from error
 
     def may_be(self, failure: Signature) -> bool:
-        """Return whether a program's failure has the identity of this bug's."""
+        """Return whether a failure has the same signature as this bug's failure."""
         known = replace(self.signature, match="", only="")
         return known.admits(failure) or replace(failure, match="", only="").admits(
             known
@@ -86,8 +87,11 @@ def _title(folder: Path) -> str:
 
 
 def find_bug_folders(folders: Iterable[Path]) -> Iterator[Path]:
-    """Yield the folders with the result of a run: these, and those directly inside."""
+    """Yield the folders with the result of a run.
+
+    These are the given folders, those directly inside, and the runs of a triage.
+    """
     for folder in folders:
-        inside = sorted(folder.glob(f"*/{SUMMARY}"))
-        found = (folder / SUMMARY, *inside)
+        inside = [*folder.glob(f"*/{SUMMARY}"), *folder.glob(f"{RUNS}/*/{SUMMARY}")]
+        found = (folder / SUMMARY, *sorted(inside))
         yield from (path.parent for path in found if path.is_file())

@@ -505,9 +505,9 @@ class SearchOptions:
     known: tuple[str, ...] = option(
         (),
         metavar="DIR",
-        help="end the run with exit code 7 if the failure is a bug in this folder, "
-        "which holds folders of earlier runs; may be repeated",
-        more="[How shrinkfx tells](howto.md#many-failing-programs)",
+        help="stop with exit code 7 if the failure is a known bug; DIR contains the "
+        "folders of earlier runs; may be repeated",
+        more="[How shrinkfx recognizes a bug](howto.md#many-failing-programs)",
         repeated=True,
         never_empty=True,
         read=tuple,

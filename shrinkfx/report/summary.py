@@ -22,7 +22,7 @@ from shrinkfx.report.record import (
     Spent,
     VerifiedRepro,
 )
-from shrinkfx.system.folders import write_json
+from shrinkfx.system.folders import SUMMARY, write_json
 from shrinkfx.versions import __version__, why_untested
 
 
@@ -56,9 +56,6 @@ def rank_suspects(suspects: Sequence[Suspect]) -> list[dict[str, Any]]:
     ties = group_ties(suspects)
     return [{"rank": tie.rank, **asdict(s)} for tie in ties for s in tie.members]
 
-
-SUMMARY = "summary.json"
-"""Name of the file, in the output folder."""
 
 DIGITS = 12
 """Digits of a digest that are shown; any unique prefix selects a candidate."""

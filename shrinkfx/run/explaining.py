@@ -49,7 +49,7 @@ from shrinkfx.report.in_compiler import (
     format_stops_in_function,
 )
 from shrinkfx.report.issue.script import find_model_remains
-from shrinkfx.report.issue.text import ISSUE, IssueFacts, facts_of, issue_text
+from shrinkfx.report.issue.text import IssueFacts, facts_of, issue_text
 from shrinkfx.report.page.record import (
     REPORT,
     Check,
@@ -59,11 +59,10 @@ from shrinkfx.report.page.record import (
     find_failing_source,
 )
 from shrinkfx.report.record import EMBEDDED, ModelRemains, RunRecord
-from shrinkfx.report.summary import SUMMARY, write_cause
+from shrinkfx.report.summary import write_cause
 from shrinkfx.report.sweep import SweepRow
 from shrinkfx.run.context import RunContext, Subject
 from shrinkfx.run.folder import (
-    JOURNAL,
     PROGRAM,
     RESULT,
     open_journal_for_report,
@@ -76,7 +75,14 @@ from shrinkfx.run.observe import (
 )
 from shrinkfx.run.simplification import with_values
 from shrinkfx.run.verification import Result, VerifiedResult
-from shrinkfx.system.folders import draft_of, publish_draft, write_json
+from shrinkfx.system.folders import (
+    ISSUE,
+    JOURNAL,
+    SUMMARY,
+    draft_of,
+    publish_draft,
+    write_json,
+)
 
 logger = logging.getLogger(__name__)
 

@@ -64,16 +64,17 @@ from shrinkfx.protocol.flags import list_record_options
 from shrinkfx.protocol.record import read_older
 from shrinkfx.protocol.requests import HASH_SEED
 from shrinkfx.report.anonymous import use_repro_names
-from shrinkfx.report.issue.text import ISSUE
 from shrinkfx.report.page.record import REPORT
 from shrinkfx.report.record import ModelRemains
-from shrinkfx.report.summary import SUMMARY
 from shrinkfx.run.context import RunContext
 from shrinkfx.system import scratch
 from shrinkfx.system.folders import (
     CAPTURE,
     DRAFT,
+    ISSUE,
+    JOURNAL,
     LOCK,
+    SUMMARY,
     is_folder_locked,
     lock_folder,
     moved_file_finder,
@@ -215,9 +216,6 @@ def variables_to_test(
     return sorted({*inherited_variables(environment), *preset} - {HASH_SEED})
 
 
-JOURNAL = "journal.sqlite"
-
-
 @contextlib.contextmanager
 def open_run_folder(
     options: Options, out: Path, listener: Listener, again: str = "--resume"
@@ -281,14 +279,9 @@ def record_known_failure(context: RunContext, bugs: Sequence[KnownBug]) -> Known
     """Record that the run has ended because its failure is known; return the error."""
     known = [str(bug) for bug in bugs], [str(bug.folder) for bug in bugs]
     error = KnownFailure(*known)
-    text = f"known: {'; '.join(known[0])}"
-    record_run_end(context, error.status, text, error.exit_code)
-    context.journal.note(_KNOWN, known)
+    ended = {"said": f"{error.status}: {'; '.join(known[0])}", "known": known}
+    context.journal.note("finished", {**ended, "exit_code": error.exit_code})
     return error
-
-
-_KNOWN = "known"
-"""Name of the journal's fact with the known bugs that have ended the run."""
 
 
 @contextlib.contextmanager
@@ -338,8 +331,8 @@ def _read_finished(out: Path, journal: Journal) -> Finished | KnownFailure | Non
     known = journal.fact("finished")
     if known is None:
         return None
-    if known_bugs := journal.fact(_KNOWN):
-        return KnownFailure(*known_bugs)
+    if "known" in known:
+        return KnownFailure(*known["known"])
     at = read_progress(journal.db).at
     more = known.get("more", "")  # unknown to older versions
     return Finished(str(out), known["said"], known["exit_code"], at, more)

@@ -17,7 +17,7 @@ from shrinkfx.program.apply import apply
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Drop
 from shrinkfx.protocol.choices import CandidateForm
-from shrinkfx.run.context import Subject
+from shrinkfx.run.context import RunContext, Subject
 from shrinkfx.run.folder import record_known_failure
 from shrinkfx.run.reduction import oracle_for
 from shrinkfx.search.asker import Asker
@@ -37,15 +37,17 @@ class Unknown:
     bugs: tuple[KnownBug, ...] = ()
     notes: tuple[str, ...] = ()
 
+    def with_note(self, text: str) -> Self:
+        return replace(self, notes=(*self.notes, text))
+
     def without(self, bug: KnownBug, rest: Candidate) -> Self:
-        note = f"{bug} is known; without its operators, {_REST}"
         program = replace(self.program, whole=rest)
-        return replace(
-            self, program=program, bugs=(*self.bugs, bug), notes=(*self.notes, note)
-        )
+        known = replace(self, program=program, bugs=(*self.bugs, bug))
+        return known.with_note(f"{_KNOWN}: {bug}; {_REST}")
 
 
-_REST = "the program fails in the same way: reducing what remains"
+_KNOWN = "one of the program's bugs is known"
+_REST = "without its operators, the program still fails: reducing the rest of it"
 
 
 def leave_out_known_bugs(program: Subject) -> Unknown:
@@ -65,21 +67,37 @@ def leave_out_known_bugs(program: Subject) -> Unknown:
         build=program.build,
     )
     found = Unknown(program)
-    for folder in find_bug_folders(map(Path, context.options.known)):
+    for folder in _folders_to_test(context):
         try:
             bug = KnownBug.read(folder)
+        except (OSError, ValueError) as error:
+            found = found.with_note(f"--known: {folder} is skipped: {error}")
+            continue
+        try:
             match _without(found.program, bug, asker):
                 case Outcome.PASSED, _:
                     raise record_known_failure(context, (*found.bugs, bug))
                 case Outcome.REPRODUCED, Candidate() as rest:
                     found = found.without(bug, rest)
-        except (OSError, ValueError) as error:
-            text = f"--known: {folder} is skipped: {error}"
-            found = replace(found, notes=(*found.notes, text))
         except BudgetExhausted as error:
-            text = f"not every known bug was tested: {error}"
-            return replace(found, notes=(*found.notes, text))
+            return found.with_note(f"not every known bug was tested: {error}")
     return found
+
+
+_FACT = "folders of known bugs"
+
+
+def _folders_to_test(context: RunContext) -> list[Path]:
+    """Return the folders with known bugs, the same ones in each session of the run."""
+
+    def list_folders() -> list[str]:
+        found = find_bug_folders(map(Path, context.options.known))
+        own = context.out.resolve()
+        return [str(each) for each in found if each.resolve() != own]
+
+    if not context.options.known:
+        return []
+    return [*map(Path, context.journal.get_or_compute(_FACT, list_folders))]
 
 
 def _without(

@@ -27,7 +27,7 @@ from shrinkfx.protocol.requests import CheckOptions
 from shrinkfx.report.record import ProgramSize, VerifiedRepro
 from shrinkfx.report.summary import DIGITS
 from shrinkfx.run.context import RunContext, Subject, server_for
-from shrinkfx.run.folder import JOURNAL, load_unchanged_options, require_journal
+from shrinkfx.run.folder import load_unchanged_options, require_journal
 from shrinkfx.run.observe import (
     BASELINE_TIMEOUT_S,
     describe_program,
@@ -40,7 +40,7 @@ from shrinkfx.run.verification import (
     verify_result,
     write_result,
 )
-from shrinkfx.system.folders import minimal_program
+from shrinkfx.system.folders import JOURNAL, minimal_program
 
 _FOLDER = "candidate-"
 """Prefix of the name of a candidate's folder, in the folder of its run."""

@@ -42,10 +42,10 @@ from shrinkfx.report.header import (
     read_needs,
     read_torch,
 )
-from shrinkfx.report.summary import SUMMARY
 from shrinkfx.run.context import limits_of
 from shrinkfx.run.explaining import add_versions
 from shrinkfx.system import scratch
+from shrinkfx.system.folders import SUMMARY
 from shrinkfx.system.sandbox import Sandbox
 
 TIMEOUT_S = 600.0

@@ -45,6 +45,9 @@ def write_json(path: Path, data: Mapping[str, Any], indent: int = 2) -> None:
     publish_draft(path)
 
 
+JOURNAL, SUMMARY, ISSUE = "journal.sqlite", "summary.json", "ISSUE.md"
+"""Names of files in the folder of a run: its record, its result, and the bug report."""
+
 INTAKE = "intake"
 """Subfolder of the output folder for the program of a run that got no file."""
 

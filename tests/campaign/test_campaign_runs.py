@@ -5,31 +5,40 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 
 import pytest
 from support.bugs import write_run
 
-from shrinkfx.campaign import executors
-from shrinkfx.campaign.executors import LocalExecutor, Runs
+from shrinkfx.campaign import runs
 from shrinkfx.campaign.programs import Program
-from shrinkfx.campaign.report import find_bugs
+from shrinkfx.campaign.report import (
+    RECOGNIZED,
+    find_bugs,
+    list_others,
+    write_page,
+)
 from shrinkfx.campaign.runs import (
     STATE,
     Campaign,
-    Ended,
-    Outcome,
+    Listener,
+    Result,
     Status,
     run_campaign,
     save,
 )
+from shrinkfx.campaign.triage import Triage
 from shrinkfx.cli.triage import main
 from shrinkfx.errors import UsageError
+from shrinkfx.journal.journal import Journal
+from shrinkfx.system.processes import read_process_state
 
 FAKE = """
 import json, os, shutil, signal, sys, time
@@ -49,8 +58,16 @@ if name == "dies":
     os.kill(os.getpid(), signal.SIGSEGV)
 if name == "passes":
     end(3, error="the program does not fail")
+if name == "uncut":
+    end(3, error="no form can be cut", result={"fails": True})
+if name == "odd":
+    print(5)
+    sys.exit(0)
+if name == "unverified":
+    end(5)
 if name == "waits":
-    open(os.path.join(out, "journal.sqlite"), "w").close()
+    if not os.path.exists(os.path.join(out, "journal.sqlite")):
+        shutil.copy(os.environ["JOURNAL"], out)
     if words[0] != "--resume":
         time.sleep(60)
 twins = [path for path in (f"{each}/first" for each in known) if os.path.exists(path)]
@@ -67,6 +84,9 @@ def _tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     script = tmp_path / "fake.py"
     script.write_text(FAKE)
     monkeypatch.setenv("CALLS", str(tmp_path / "calls"))
+    with closing(Journal(tmp_path / "journal.sqlite")) as journal:
+        journal.note("run", {})
+    monkeypatch.setenv("JOURNAL", str(tmp_path / "journal.sqlite"))
     monkeypatch.setenv("RUN", str(write_run(tmp_path / "result")))
     return [sys.executable, str(script)]
 
@@ -75,20 +95,18 @@ def campaign_of(*names: str) -> Campaign:
     return Campaign(tuple(Program(f"/{name}.pt2", (), name) for name in names))
 
 
-def ignore(campaign: Campaign, outcome: Outcome) -> None:
+def ignore(campaign: Campaign, outcome: Result) -> None:
     pass
 
 
 def run(
-    campaign: Campaign, out: Path, tool: list[str], ended: Ended = ignore
+    campaign: Campaign, out: Path, tool: list[str], listener: Listener = ignore
 ) -> Campaign:
-    executor = LocalExecutor(Runs(out, tool=tuple(tool)), campaign.jobs)
-    out.mkdir(exist_ok=True)
-    return run_campaign(campaign, out, executor, ended)
+    return run_campaign(campaign, out, listener, tool)
 
 
 def statuses(campaign: Campaign) -> dict[str, Status]:
-    return {each.program.name: each.status for each in campaign.outcomes}
+    return {each.program.name: each.status for each in campaign.results}
 
 
 def test_program_that_dies_or_passes_costs_the_others_nothing(
@@ -103,9 +121,9 @@ def test_program_that_dies_or_passes_costs_the_others_nothing(
         "passes": Status.PASSES,
         "second": Status.KNOWN,
     }
-    (died,) = (each for each in done.outcomes if each.status is Status.ERROR)
+    (died,) = (each for each in done.results if each.status is Status.ERROR)
     assert died.reason == "shrinkfx ended with -11: see logs/dies.txt"
-    (bug,) = find_bugs(done)
+    (bug,) = find_bugs(done, out)
     assert [Path(member.program).stem for member in bug.members] == ["first", "second"]
 
 
@@ -159,9 +177,120 @@ def test_ctrl_c_ends_the_runs_and_a_second_call_resumes_them(
 def test_run_without_an_end_is_killed(
     tool: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(executors, "_LONGEST_S", 2.0)
+    monkeypatch.setattr(runs, "_LONGEST_S", 2.0)
     done = run(campaign_of("waits"), tmp_path / "out", tool)
     assert statuses(done) == {"waits": Status.ERROR}
+
+
+def test_failing_program_that_was_not_reduced_is_not_taken_for_a_healthy_one(
+    tool: list[str], tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    done = run(campaign_of("uncut", "unverified", "odd"), out, tool)
+    assert statuses(done) == {
+        "uncut": Status.UNREDUCED,
+        "unverified": Status.UNVERIFIED,
+        "odd": Status.REDUCED,
+    }
+    assert find_bugs(done, out) == []
+    assert len(list_others(done, out)) == 3
+    assert Triage(out, done, ()).exit_code == 11
+
+
+def test_run_that_was_killed_before_it_began_starts_from_the_beginning(
+    tool: list[str], tmp_path: Path
+) -> None:
+    folder = tmp_path / "out/runs/first"
+    folder.mkdir(parents=True)
+    Journal(folder / "journal.sqlite").close()
+    assert statuses(run(campaign_of("first"), tmp_path / "out", tool)) == {
+        "first": Status.REDUCED
+    }
+    assert (tmp_path / "calls").read_text() == "first new\n"
+
+
+def test_run_dies_with_the_process_that_has_started_it() -> None:
+    start = (
+        "import subprocess, sys\n"
+        f"words = {[*runs.TOOL, 'doctor']}\n"
+        "pipe = subprocess.PIPE\n"
+        "run = subprocess.Popen(words, stdout=pipe, start_new_session=True)\n"
+        "run.stdout.readline()\n"
+        "print(run.pid, flush=True)\n"
+        "run.wait()\n"
+    )
+    command = [sys.executable, "-c", start]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        process = int(parent.stdout.readline())
+        parent.kill()
+    deadline = time.monotonic() + 30
+    while read_process_state(process) not in ("", "Z"):
+        assert time.monotonic() < deadline, "it has outlived its parent"
+        time.sleep(0.05)
+
+
+# --- bugs
+
+
+def result_of(name: str, status: Status, *known: Path, has_run: bool = False) -> Result:
+    folder = f"runs/{name}" if has_run else ""
+    program = Program(f"/{name}.pt2", (), name)
+    return Result(program, status, folder, tuple(map(str, known)))
+
+
+def test_bug_in_a_known_folder_is_known_also_if_a_program_was_reduced(
+    tmp_path: Path,
+) -> None:
+    known = write_run(tmp_path / "known/cos")
+    write_run(tmp_path / "runs/a")
+    reduced = result_of("a", Status.REDUCED, has_run=True)
+    done = Campaign((), known=(str(tmp_path / "known"),), results=(reduced,))
+    (bug,) = find_bugs(done, tmp_path)
+    assert (bug.is_known, bug.found.folder) == (True, known)
+    assert Triage(tmp_path, done, [bug]).exit_code == 0
+
+
+def test_bug_of_a_run_that_ended_with_an_error_is_new(tmp_path: Path) -> None:
+    first = write_run(tmp_path / "runs/a")
+    results = result_of("a", Status.ERROR), result_of("b", Status.KNOWN, first)
+    done = Campaign((), results=results)
+    (bug,) = find_bugs(done, tmp_path)
+    assert not bug.is_known
+    assert [member.program for member in bug.members] == ["/b.pt2"]
+    assert list_others(done, tmp_path) == [results[0]]
+
+
+def test_program_counts_once_for_a_bug(tmp_path: Path) -> None:
+    known = write_run(tmp_path / "known/cos")
+    write_run(tmp_path / "runs/a")
+    both = result_of("a", Status.REDUCED, known, has_run=True)
+    (bug,) = find_bugs(Campaign((), results=(both,)), tmp_path)
+    assert len(bug.members) == 1
+
+
+def test_second_bug_without_a_result_is_among_the_others(tmp_path: Path) -> None:
+    known = write_run(tmp_path / "known/cos")
+    left = result_of("a", Status.UNVERIFIED, known, has_run=True)
+    done = Campaign((), results=(left,))
+    assert len(find_bugs(done, tmp_path)) == 1
+    assert list_others(done, tmp_path) == [left]
+
+
+def test_page_quotes_addresses_and_links_only_to_web_pages(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "runs/a#1?b%20")
+    (folder / "bug.json").write_text('{"issue": "javascript:alert(1)"}')
+    program = Program("/\udce9<i>.pt2", (), "a")
+    result = Result(program, Status.REDUCED, "runs/a#1?b%20")
+    done = Campaign((program,), results=(result,))
+    write_page(done, find_bugs(done, tmp_path), tmp_path)
+    page = (tmp_path / "triage.html").read_text()
+    assert 'href="runs/a%231%3Fb%2520"' in page
+    assert 'href="javascript' not in page
+    assert "<i>" not in page
+
+
+# --- the state
 
 
 @pytest.mark.parametrize(
@@ -183,8 +312,9 @@ def test_folder_without_a_triage_cannot_be_resumed(
 @pytest.fixture(name="programs")
 def _programs(tool: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Two programs of one bug and a healthy one, and a command with the fake tool."""
-    runs = partial(Runs, tool=tuple(tool))
-    monkeypatch.setattr("shrinkfx.campaign.triage.Runs", runs)
+    monkeypatch.setattr(
+        "shrinkfx.campaign.triage.run_campaign", partial(run_campaign, tool=tool)
+    )
     folder = tmp_path / "programs"
     folder.mkdir()
     for size, name in enumerate(("first", "second", "passes")):
@@ -199,18 +329,18 @@ def test_command_prints_a_bug_with_its_programs(
     assert main([str(programs), "--out", str(out), "--jobs", "1"]) == 10
     printed = capsys.readouterr()
     assert printed.out == (
-        "3 programs: 1 bug, 1 without a failure\n"
+        "3 programs: 1 bug; 1 without a failure\n"
         "1. mismatch in compare: 3 of 4 elements differ\n"
         "   2 programs: first.pt2, second.pt2\n"
         f"   {out}/runs/first/repro.py\n"
-        f"passes: {programs}/passes.pt2: the program does not fail\n"
+        f"passes: {programs}/passes.pt2\n"
         f"see also: {out}/triage.html\n"
     )
     assert "[2/3] second.pt2: known, 2 s: known bug: cos\n" in printed.err
     (bug,) = json.loads((out / STATE).read_text())["bugs"]
     assert bug["operators"] == ["aten.cos.default"]
     page = (out / "triage.html").read_text()
-    assert "its operators of this bug, cut out, fail in the same way" in page
+    assert RECOGNIZED.replace("'", "&#39;") in page
     assert main([str(programs), "--out", str(out)]) == 2
     assert f"shrinkfx triage --resume {out}" in capsys.readouterr().err
     assert main(["--resume", str(out)]) == 10
@@ -225,7 +355,7 @@ def test_known_bugs_alone_give_exit_code_0(
     (programs / "first.pt2").unlink()
     out = str(tmp_path / "out")
     assert main([str(programs), "--known", str(known), "--out", out]) == 0
-    assert "known: https://example.org/1" in capsys.readouterr().out
+    assert "known before: https://example.org/1" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -237,7 +367,9 @@ def test_known_bugs_alone_give_exit_code_0(
         (["--resume", "none", "more"], "omit all others"),
         ([".", "--known", "none"], "--known none: no such folder"),
         ([".", "--", "--out", "x"], "without --out and --known"),
-        ([".", "--", "more.pt2"], "only options are allowed"),
+        ([".", "--", "more.pt2"], "only options of a reduction are allowed"),
+        ([".", "--", "--dynamic-sweep"], "only options of a reduction are allowed"),
+        ([".", "--jobs", "0"], "--jobs 0: must be above 0"),
     ],
 )
 def test_bad_usage_is_named(

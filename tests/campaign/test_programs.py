@@ -37,6 +37,44 @@ def test_programs_in_the_folder_of_a_run_are_left_out(tmp_path: Path) -> None:
     assert [each.name for each in find_programs([tmp_path], ())] == ["a"]
 
 
+def test_folder_of_a_run_may_be_given(tmp_path: Path) -> None:
+    write(tmp_path / "run/journal.sqlite")
+    write(tmp_path / "run/capture/program-1.pt2")
+    (program,) = find_programs([tmp_path / "run/capture"], ())
+    assert program.name == "program-1"
+
+
+def test_each_program_has_a_name_of_its_own(tmp_path: Path) -> None:
+    for name in ("x/a.pt2", "y/a.pt2", "a-2.pt2"):
+        write(tmp_path / name)
+    names = [each.name for each in find_programs([tmp_path], ())]
+    assert len(set(names)) == 3
+
+
+def test_only_files_are_programs(tmp_path: Path) -> None:
+    write(tmp_path / "a.pt2")
+    (tmp_path / "b.pt2").mkdir()
+    (tmp_path / "c.pt2").symlink_to(tmp_path / "none")
+    assert [each.name for each in find_programs([tmp_path], ())] == ["a"]
+
+
+def test_program_may_run_with_several_options_and_not_without_them(
+    tmp_path: Path,
+) -> None:
+    write(tmp_path / "a.pt2")
+    lines = [{"program": "a.pt2", "options": [word]} for word in ("--strict", "-v")]
+    listed = tmp_path / "all.jsonl"
+    listed.write_text("\n\n".join(map(json.dumps, lines)) + "\n")
+    found = find_programs([listed, tmp_path], ())
+    assert [each.options for each in found] == [("--strict",), ("-v",)]
+
+
+def test_list_that_is_no_text_is_named(tmp_path: Path) -> None:
+    (tmp_path / "all.jsonl").write_bytes(b"\xff")
+    with pytest.raises(LoadError, match="cannot be read as text"):
+        find_programs([tmp_path / "all.jsonl"], ())
+
+
 def test_program_that_is_named_twice_runs_once(tmp_path: Path) -> None:
     path = write(tmp_path / "a.pt2")
     assert len(find_programs([path, tmp_path], ())) == 1
@@ -58,6 +96,7 @@ def test_list_gives_each_program_options_of_its_own(tmp_path: Path) -> None:
         ("[]", "line 1 is not an entry"),
         ("{}", "line 1 is not an entry"),
         ('{"program": "a.pt2", "options": [3]}', "options must be a list of words"),
+        ('{"program": "a.pt2", "options": "-v"}', "options must be a list of words"),
         ('{"program": "b.pt2"}', "b.pt2 does not exist"),
     ],
 )

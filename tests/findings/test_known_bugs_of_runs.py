@@ -50,6 +50,8 @@ def test_runs_are_found_in_the_folder_and_directly_inside(tmp_path: Path) -> Non
     (tmp_path / "empty").mkdir()
     assert [*find_bug_folders([tmp_path])] == [one, other]
     assert [*find_bug_folders([other, one])] == [other, one]
+    of_triage = write_run(tmp_path / "triage/runs/c")
+    assert [*find_bug_folders([tmp_path / "triage"])] == [of_triage]
 
 
 def test_failure_of_another_identity_is_not_the_bug(tmp_path: Path) -> None:

@@ -53,14 +53,13 @@ from shrinkfx.run.explaining import (
     write_issue,
 )
 from shrinkfx.run.folder import (
-    JOURNAL,
     describe_request,
     load_finished_options,
     open_run_folder,
     record_run_end,
 )
 from shrinkfx.run.verification import Result, VerifiedResult
-from shrinkfx.system.folders import lock_folder
+from shrinkfx.system.folders import JOURNAL, lock_folder
 from shrinkfx.testing import chain, whole
 
 # What is known of a cause is told, and takes nothing away from the result.

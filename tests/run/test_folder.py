@@ -41,7 +41,6 @@ from shrinkfx.journal.journal import Journal
 from shrinkfx.options.options import Options, Sweeping
 from shrinkfx.run.explaining import report_folder
 from shrinkfx.run.folder import (
-    JOURNAL,
     ONLY_SHOWN,
     RESULT,
     Run,
@@ -54,7 +53,7 @@ from shrinkfx.run.folder import (
     record_run_end,
     variables_to_test,
 )
-from shrinkfx.system.folders import LOCK, is_folder_locked, lock_folder
+from shrinkfx.system.folders import JOURNAL, LOCK, is_folder_locked, lock_folder
 from shrinkfx.testing import chain, whole
 
 # Who may work in a folder, on what, and what is left there.

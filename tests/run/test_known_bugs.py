@@ -96,7 +96,7 @@ def test_what_fails_without_a_known_bug_remains_to_be_reduced(tmp_path: Path) ->
     assert found.rest == {"relu", "tanh", "sin", "exp"}
     assert len(found.checks) == 2
     (note,) = found.notes
-    assert note.endswith("the program fails in the same way: reducing what remains")
+    assert note.endswith("the program still fails: reducing the rest of it")
 
 
 def test_all_bugs_of_a_program_may_be_known(tmp_path: Path) -> None:
@@ -145,6 +145,11 @@ def test_unreadable_folder_is_named_and_skipped(tmp_path: Path) -> None:
     assert found.known is None
     skipped = f"--known: {tmp_path / 'a'} is skipped: its repro does not fail in every"
     assert found.notes == (f"{skipped} run",)
+
+
+def test_result_of_the_run_itself_is_no_known_bug(tmp_path: Path) -> None:
+    own = write_run(tmp_path / "run")
+    assert find(own, lambda kept: "cos" in kept).checks == []
 
 
 def test_folder_that_was_removed_has_no_bugs(tmp_path: Path) -> None:

@@ -41,9 +41,10 @@ from shrinkfx.protocol.requests import (
 )
 from shrinkfx.report.record import EMBEDDED, NoSource
 from shrinkfx.run.context import RunContext
-from shrinkfx.run.folder import JOURNAL, load_options_to_resume
+from shrinkfx.run.folder import load_options_to_resume
 from shrinkfx.run.observe import SCHEMA
 from shrinkfx.run.pipeline import run
+from shrinkfx.system.folders import JOURNAL
 from shrinkfx.testing import chain, needs, whole
 
 WHOLE = whole(chain("x", *(f"n{i}" for i in range(12))))

@@ -23,9 +23,10 @@ from shrinkfx.options.options import Options
 from shrinkfx.protocol.answers import Checked, Difference, Ending
 from shrinkfx.protocol.requests import CheckOptions, Request
 from shrinkfx.report.summary import DIGITS
-from shrinkfx.run.folder import JOURNAL, describe_request
+from shrinkfx.run.folder import describe_request
 from shrinkfx.run.observe import SCHEMA
 from shrinkfx.run.retrieve import check_again, find_candidate, retrieve
+from shrinkfx.system.folders import JOURNAL
 from shrinkfx.testing import chain, whole
 
 CANDIDATE = whole(chain("x", "relu"))

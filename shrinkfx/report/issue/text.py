@@ -62,9 +62,6 @@ from shrinkfx.report.record import OtherCauses, RunRecord, find_eager_error
 from shrinkfx.report.template import render
 from shrinkfx.versions import __version__
 
-ISSUE = "ISSUE.md"
-"""Name of the file, next to the repro."""
-
 _QUOTED = 20_000
 """Maximum characters of a quoted script; GitHub accepts 65,536 in all."""
 
