@@ -370,7 +370,7 @@ BUDGETS = {
     "program": 2_630,
     "protocol": 1_170,
     "report": 3_270,
-    "run": 5_100,
+    "run": 5_105,
     "search": 1_380,
     "strategies": 810,
     "sweep": 550,

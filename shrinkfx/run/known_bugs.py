@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
+from weakref import WeakKeyDictionary
 
 from shrinkfx.errors import BudgetExhausted, InvalidEdit
 from shrinkfx.failure.verdict import Outcome
@@ -53,11 +54,26 @@ _REST = "without its operators, the program still fails: reducing the rest of it
 def leave_out_known_bugs(program: Subject) -> Unknown:
     """Leave out the operators of known bugs, as long as the program fails without them.
 
-    A second call for the same program is answered by the journal.
+    A second call for the same program runs no check.
 
     Raises:
         KnownFailure: the program passes without them.
     """
+    context, whole = program.context, program.whole
+    if not context.options.known:
+        return Unknown(program)
+    answers = _ANSWERS.setdefault(context, {})
+    if whole.digest not in answers:
+        answers[whole.digest] = _test_known_bugs(program)
+    found = answers[whole.digest]
+    return replace(found, program=replace(program, whole=found.program.whole))
+
+
+_ANSWERS: WeakKeyDictionary[RunContext, dict[str, Unknown]] = WeakKeyDictionary()
+"""What is known of the programs of a run, by their digests."""
+
+
+def _test_known_bugs(program: Subject) -> Unknown:
     context = program.context
     asker = Asker(
         oracle_for(program),
@@ -95,8 +111,6 @@ def _folders_to_test(context: RunContext) -> list[Path]:
         own = context.out.resolve()
         return [str(each) for each in found if each.resolve() != own]
 
-    if not context.options.known:
-        return []
     return [*map(Path, context.journal.get_or_compute(_FACT, list_folders))]
 
 

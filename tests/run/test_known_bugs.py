@@ -75,7 +75,8 @@ def find(
         unknown = leave_out_known_bugs(program)
     except KnownFailure as error:
         return Found([*map(Path, error.folders)], set(), worker.checks)
-    assert leave_out_known_bugs(program).bugs == unknown.bugs  # from the journal
+    assert leave_out_known_bugs(program) == unknown
+    assert context.budget.checks == len(worker.checks)
     rest = {*unknown.program.whole.keep}
     return Found(None, rest, worker.checks, unknown.notes)
 
