@@ -22,7 +22,7 @@ class Program(Record):
     Attributes:
         path: its absolute path.
         options: options of its run, as typed.
-        name: a name that no other program has; that of the folder of its run.
+        name: a unique name; also the name of the run's folder.
     """
 
     path: str
@@ -38,7 +38,7 @@ def find_programs(paths: Sequence[Path], options: Sequence[str]) -> list[Program
             ``.pt2`` files in it at any depth, without those in folders of runs; or a
             ``.jsonl``, a list of programs: in each line an object with the path
             ``program``, relative to the folder of the list, and with its ``options``, a
-            list of words. A program in a list is not run without these options too.
+            list of strings. A program in a list runs only with the options given there.
         options: options of all runs, as typed.
 
     Raises:
@@ -53,7 +53,8 @@ def find_programs(paths: Sequence[Path], options: Sequence[str]) -> list[Program
         is_list = path.suffix == ".jsonl"
         entries = dict.fromkeys(_read_list(path) if is_list else _in(path))
         if not entries:
-            raise UsageError(f"{path} contains no .pt2")
+            what = "lists no program" if is_list else "contains no .pt2"
+            raise UsageError(f"{path} {what}")
         (listed if is_list else found).update(entries)
     with_options = {path for path, _ in listed}
     entries = listed | {e: None for e in found if e[0] not in with_options}
@@ -96,7 +97,7 @@ def _read_list(path: Path) -> Iterator[Entry]:
             if not isinstance(options, list) or not all(
                 isinstance(word, str) for word in options
             ):
-                raise TypeError("options must be a list of words")
+                raise TypeError("options must be a list of strings")
         except (ValueError, LookupError, TypeError, AttributeError) as error:
             reason = f"line {number} is not an entry: {error}"
             advice = 'expected, for example: {"program": "a.pt2", "options": []}'

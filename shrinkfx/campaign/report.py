@@ -25,7 +25,7 @@ class Member(Record):
     """A program that fails because of a bug.
 
     Attributes:
-        how: how this is known.
+        how: how shrinkfx has assigned it to the bug.
     """
 
     program: str
@@ -117,7 +117,7 @@ def _is_same(one: KnownBug, other: KnownBug) -> bool:
 
 
 def list_others(campaign: Campaign, out: Path) -> list[Result]:
-    """Return the results from which no bug is known, or not the last one."""
+    """Return the results of programs that pass, or whose own bug is not known."""
     return [
         result
         for result in campaign.results
@@ -170,7 +170,7 @@ def summarise(campaign: Campaign, bugs: Sequence[Bug], out: Path) -> str:
 
 
 _WORDS = {
-    Status.REDUCED: "{} reduced, but with an unreadable result",
+    Status.REDUCED: "{} reduced, but the result cannot be read",
     Status.PASSES: "{} without a failure",
     Status.UNREDUCED: "{} with a failure that was not reduced",
     Status.UNVERIFIED: "{} without a verified repro",

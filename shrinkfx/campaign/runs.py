@@ -41,16 +41,16 @@ _ENDING_S = 30.0
 
 
 class Status(StrEnum):
-    """What became of a program."""
+    """The outcome of a run."""
 
     REDUCED = "reduced"
     KNOWN = "known"
     PASSES = "passes"
     UNREDUCED = "not reduced"
-    """It fails, but in another way than requested, or no form of it can be cut."""
+    """It fails, but not as requested, or shrinkfx cannot reduce any form of it."""
     UNVERIFIED = "unverified"
     STOPPED = "stopped"
-    """By its own budget."""
+    """The run reached its own limit of time or checks."""
     ERROR = "error"
 
 
@@ -65,7 +65,7 @@ _STATUS_BY_EXIT_CODE = {
 
 @dataclass(frozen=True)
 class Result(Record):
-    """What became of a program.
+    """The result of the run of one program.
 
     Attributes:
         folder: the folder of its run, in that of the triage; '' if it has no result.
@@ -282,7 +282,7 @@ class _LastEvent:
     """What a triage needs of the last event of a run.
 
     Attributes:
-        fails: whether a program that is not reduced fails.
+        fails: whether the program fails, if it was not reduced.
     """
 
     error: str = ""
@@ -304,7 +304,7 @@ class _LastEvent:
 
 
 def _interrupt(processes: Collection[subprocess.Popen[str]]) -> None:
-    """Send Ctrl-C twice, of which the first one only ends a search."""
+    """Send Ctrl-C twice, because the first one only ends the search of a run."""
     for _ in range(2):
         for process in processes:
             with suppress(ProcessLookupError):

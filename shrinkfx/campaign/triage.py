@@ -38,7 +38,7 @@ class Triage:
     Attributes:
         folder: the output folder.
         campaign: the programs and their results.
-        bugs: the bugs, that of most programs first.
+        bugs: the bugs, sorted by number of programs, largest first.
         interrupted: whether Ctrl-C has ended it.
     """
 
@@ -51,8 +51,9 @@ class Triage:
     def exit_code(self) -> int:
         """The exit code of the command.
 
-        0 if every bug was known before; 10 if one is new; 11 if none is new, but a
-        program has an unknown bug; 4 after Ctrl-C.
+        0 if every bug was known before, or no program fails; 10 if a bug is new; 11 if
+        none is new, but a failing program was not assigned to a bug, or a run ended
+        with an error; 4 after Ctrl-C.
         """
         if self.interrupted:
             return INTERRUPTED

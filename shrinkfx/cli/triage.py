@@ -26,14 +26,16 @@ from shrinkfx.options.options import Options
 from shrinkfx.protocol.flags import list_record_options
 
 _DESCRIPTION = """\
-Reduce many failing programs, and report the bugs behind them: the first program of
-each bug is reduced; the others are recognized by its operators, without a search.
+Reduce many failing programs, and list the bugs that cause them. shrinkfx reduces the
+first program of each bug, and recognizes the others by the reduced operators.
 """
 
 _EPILOG = f"""\
-Options after -- are those of each run: shrinkfx triage failures -- --preload ops.py
-Exit codes: 0 if every bug was known before, {NEW_BUG} if one is new,
-{UNKNOWN} if none is new but a program was not reduced, {INTERRUPTED} after Ctrl-C.
+shrinkfx passes the options after -- to each run:
+  shrinkfx triage failures -- --preload ops.py
+Exit codes: 0 if every bug was known before, or no program fails; {NEW_BUG} if a bug is
+new; {UNKNOWN} if none is new, but a failing program was not assigned to a bug, or a run
+ended with an error; {INTERRUPTED} after Ctrl-C.
 """
 
 
@@ -72,8 +74,8 @@ def _run(arguments: argparse.Namespace, options: Sequence[str]) -> Triage:
     if arguments.resume:
         if arguments.paths or options or arguments.known or arguments.out:
             raise UsageError(
-                "--resume continues a triage with its programs and options: omit all "
-                "others but --jobs"
+                "--resume reuses the programs and options of the triage: pass only "
+                "--jobs with it"
             )
         return triage.resume(arguments.resume, jobs=jobs, listener=listener)
     if not arguments.paths:
@@ -104,8 +106,8 @@ def _require_run_options(words: Sequence[str]) -> None:
     others = [n for n in given if given[n] != usual[n] and n not in _REDUCTION]
     if others:
         raise UsageError(
-            "after --, only options of a reduction are allowed, without --out and "
-            f"--known: {shlex.join(words)}"
+            f"{shlex.join(words)}: only options of a reduction are allowed after --, "
+            "except --out and --known"
         )
 
 
@@ -129,7 +131,7 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     path = "a .pt2, a folder with .pt2 files, or a list of programs (.jsonl)"
     add("paths", nargs="*", metavar="PATH", help=path)
-    known = "folder with known bugs: folders of earlier runs; may be repeated"
+    known = "folder that contains folders of earlier runs; may be repeated"
     add("--known", action="append", default=[], metavar="DIR", help=known)
     add("--out", metavar="DIR", help="folder for the results")
     jobs = "number of programs at a time (default: half the cores, at most 4)"

@@ -26,11 +26,11 @@ from shrinkfx.search.asker import Asker
 
 @dataclass(frozen=True)
 class Unknown:
-    """What known bugs do not explain of a program's failure.
+    """The part of a failing program that no known bug explains.
 
     Attributes:
-        program: the program without the operators of the known bugs that it has.
-        bugs: these bugs.
+        program: the program after the operators of ``bugs`` were removed.
+        bugs: the known bugs that the program has.
         notes: lines for the user.
     """
 
@@ -44,11 +44,12 @@ class Unknown:
     def without(self, bug: KnownBug, rest: Candidate) -> Self:
         program = replace(self.program, whole=rest)
         known = replace(self, program=program, bugs=(*self.bugs, bug))
-        return known.with_note(f"{_KNOWN}: {bug}; {_REST}")
+        return known.with_note(f"the program has the known bug {bug}; {_REST}")
 
 
-_KNOWN = "one of the program's bugs is known"
-_REST = "without its operators, the program still fails: reducing the rest of it"
+_REST = (
+    "it still fails without that bug's operators, so shrinkfx reduces the rest of it"
+)
 
 
 def leave_out_known_bugs(program: Subject) -> Unknown:

@@ -95,8 +95,8 @@ def test_list_gives_each_program_options_of_its_own(tmp_path: Path) -> None:
         ("{", "line 1 is not an entry"),
         ("[]", "line 1 is not an entry"),
         ("{}", "line 1 is not an entry"),
-        ('{"program": "a.pt2", "options": [3]}', "options must be a list of words"),
-        ('{"program": "a.pt2", "options": "-v"}', "options must be a list of words"),
+        ('{"program": "a.pt2", "options": [3]}', "options must be a list of strings"),
+        ('{"program": "a.pt2", "options": "-v"}', "options must be a list of strings"),
         ('{"program": "b.pt2"}', "b.pt2 does not exist"),
     ],
 )

@@ -97,7 +97,7 @@ def test_what_fails_without_a_known_bug_remains_to_be_reduced(tmp_path: Path) ->
     assert found.rest == {"relu", "tanh", "sin", "exp"}
     assert len(found.checks) == 2
     (note,) = found.notes
-    assert note.endswith("the program still fails: reducing the rest of it")
+    assert note.endswith("so shrinkfx reduces the rest of it")
 
 
 def test_all_bugs_of_a_program_may_be_known(tmp_path: Path) -> None:
