@@ -369,7 +369,7 @@ BUDGETS = {
     "preloads": 920,
     "program": 2_630,
     "protocol": 1_170,
-    "report": 3_270,
+    "report": 3_280,
     "run": 5_105,
     "search": 1_380,
     "strategies": 810,

@@ -63,7 +63,8 @@ def format_title_part(
     Args:
         operators: operators that the title already names.
     """
-    what = " and ".join(_parts(found, "", _TITLED)).replace(f" of {operators}", "")
+    parts = dict.fromkeys(_parts(found, "", _TITLED))
+    what = " and ".join(parts).replace(f" of {operators}", "")
     return f"{what} from {name_sources(found, anonymous=anonymous)}"
 
 
@@ -118,6 +119,7 @@ def _name_place(place: str) -> str:
 
 _PLACES = (
     r"^torch\._\w+\.config (\S+)$",
+    r": (\S+) \(removed\)$",
     r"\bdecompositions?\w*: (\S+)$",
     r"\blowerings: (\S+)$",
     r"(.+)$",
@@ -126,14 +128,22 @@ _PLACES = (
 
 _DOES = (
     "sets {}",
+    "removes PyTorch's code for {}",
     "registers a decomposition of {}",
     "registers a lowering of {}",
     "changes {}",
 )
 _DO = tuple(words.replace("s ", " ", 1) for words in _DOES)
-_WHERE = ("{}", "the decomposition of {}", "the lowering of {}", "{}")
+_WHERE = (
+    "{}",
+    "the code for {}",
+    "the decomposition of {}",
+    "the lowering of {}",
+    "{}",
+)
 _TITLED = (
     "a custom {}",
+    "custom Inductor code",
     "a custom decomposition of {}",
     "a custom lowering of {}",
     "custom Inductor code",

@@ -524,6 +524,10 @@ def test_sentence_about_a_preload_starts_properly() -> None:
             "registers a decomposition of aten.a.x and b.b.b",
         ),
         (
+            ["m lowerings: a.a.default", "m decompositions: a.a.default (removed)"],
+            "removes PyTorch's code for a.a and registers a lowering of a.a",
+        ),
+        (
             ["torch._inductor.codegen.cpp CppOverrides: tanh"],
             "changes torch._inductor.codegen.cpp.CppOverrides.tanh",
         ),

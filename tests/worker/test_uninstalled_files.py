@@ -6,7 +6,7 @@ import functools
 import importlib
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -14,7 +14,8 @@ import torch
 from torch import fx
 from torch._inductor.codegen.cpp import CppOverrides
 from torch._inductor.custom_graph_pass import CustomGraphPass
-from torch._inductor.lowering import lowerings
+from torch._inductor.lowering import lowerings, make_pointwise
+from torch._inductor.virtualized import ops
 
 from shrinkfx.program.uninstalled_files import UninstalledFiles
 from shrinkfx.worker.preloads.alone import Changes, Snapshot
@@ -58,8 +59,11 @@ def test_snapshot_finds_added_changed_and_removed_places(
     with torch._inductor.config.patch(epilogue_fusion=False):
         found = before.changes({"mylib::mix": "kernels"})
     changes, own = dict(found.places), [name.rpartition(" ")[2] for name in found.own]
-    assert own == ["erfc", "aten.cosh.default"]
-    for place in ("lowerings: aten.cosh.default", "lowerings: aten.sinh.default"):
+    assert own[:2] == ["erfc", "aten.cosh.default"]
+    assert [name.partition(": ")[2] for name in found.own[2:]] == [
+        "aten.sinh.default (removed)"
+    ]
+    for place in ("lowerings: aten.cosh.default", "aten.sinh.default (removed)"):
         (name,) = (each for each in changes if each.endswith(place))
         assert (changes.pop(name) == "is gone") == ("sinh" in place)
     assert {name.rpartition(" ")[2] for name in changes} == {
@@ -69,6 +73,20 @@ def test_snapshot_finds_added_changed_and_removed_places(
     monkeypatch.setattr(CppOverrides, "erfc", staticmethod(lambda x: str(x)))
     with torch._inductor.config.patch(epilogue_fusion=False):
         assert before.changes({"mylib::mix": "kernels"}).places != first
+
+
+@pytest.mark.parametrize(
+    "lowering",
+    [lowerings[aten.sin.default], make_pointwise(lambda x: ops.abs(x))],
+    ids=["of another operator", "with a function of the user"],
+)
+def test_user_may_put_code_of_pytorch_into_the_compiler(
+    lowering: Callable[..., object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = Snapshot()
+    monkeypatch.setitem(lowerings, aten.atan.default, lowering)
+    (place,) = before.changes({}).own
+    assert place.endswith(" lowerings: aten.atan.default")
 
 
 @pytest.mark.parametrize(

@@ -233,7 +233,7 @@ class Snapshot:
                 if _is_own(value) or (known and self._is_replacement(key, value)):
                     user.append(name)
         for (_, key), (holder, value) in missing.items():
-            places[name := f"{holder} {_key(key)}"] = "is gone"
+            places[name := f"{holder} {_key(key)} (removed)"] = "is gone"
             if self._is_replacement(key, value):
                 user.append(name)
         state = _state()
