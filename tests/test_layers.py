@@ -43,7 +43,7 @@ ALLOWED = {
             "journal search check explain options report"
         ),
         "api": "errors system protocol failure events search check options intake run",
-        "campaign": "errors system program findings journal report",
+        "campaign": "errors system program protocol findings journal options report",
         "cli": (
             "errors system protocol failure events check options versions api campaign"
         ),

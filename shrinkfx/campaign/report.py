@@ -141,7 +141,7 @@ def render_lines(campaign: Campaign, bugs: Sequence[Bug], out: Path) -> Iterator
 
 def describe_reason(result: Result) -> str:
     """Return the reason of a result in a line that continues another one; or ''."""
-    reason = "" if result.status is Status.PASSES else first_line(result.reason)
+    reason = first_line(result.reason)
     return f": {reason}" if reason else ""
 
 

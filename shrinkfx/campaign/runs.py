@@ -70,7 +70,7 @@ class Result(Record):
     Attributes:
         folder: the folder of its run, in that of the triage; '' if it has no result.
         known: folders of the known bugs that it has.
-        reason: the message of its run, if it was not reduced.
+        reason: the message of its run, if it fails and was not reduced.
         seconds: duration of its run.
     """
 
@@ -269,7 +269,7 @@ def _read_result(program: Program, code: int, printed: str) -> Result:
     status = _STATUS_BY_EXIT_CODE.get(code, Status.ERROR)
     if status is Status.PASSES and end.fails:
         status = Status.UNREDUCED
-    reason = end.error
+    reason = "" if status is Status.PASSES else end.error
     if status is Status.ERROR and not reason:
         reason = f"shrinkfx ended with {code}: see {LOGS}/{program.name}.txt"
     has_result = status in (Status.REDUCED, Status.UNVERIFIED, Status.STOPPED)

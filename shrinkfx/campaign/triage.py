@@ -22,6 +22,8 @@ from shrinkfx.campaign.runs import (
     save,
 )
 from shrinkfx.errors import UsageError
+from shrinkfx.options.options import check_folders
+from shrinkfx.protocol.flags import require_above_zero
 from shrinkfx.system.folders import lock_folder, output_folder
 
 NEW_BUG, UNKNOWN, INTERRUPTED = 10, 11, 4
@@ -84,14 +86,12 @@ def triage(
         listener: called after each program.
 
     Raises:
-        UsageError: a path contains no program, ``known`` contains no bug, or ``out``
-            contains a triage.
+        UsageError: a path contains no program, a folder in ``known`` does not exist, or
+            ``out`` contains a triage.
         LoadError: a list of programs cannot be read.
     """
-    _require_jobs(jobs)
-    for folder in known:
-        if not os.path.isdir(folder):
-            raise UsageError(f"--known {folder}: no such folder")
+    require_above_zero("--jobs", jobs)
+    check_folders("--known", [*map(str, known)])
     programs = find_programs([*map(Path, paths)], options)
     resolved = tuple(str(Path(name).resolve()) for name in known)
     campaign = Campaign(tuple(programs), str(Path.cwd()), resolved, jobs)
@@ -123,7 +123,7 @@ def resume(
     with lock_folder(folder):
         campaign = Campaign.load(folder)
         if jobs is not None:
-            _require_jobs(jobs)
+            require_above_zero("--jobs", jobs)
             campaign = replace(campaign, jobs=jobs)
         if not os.path.isdir(campaign.cwd):
             raise UsageError(
@@ -135,11 +135,6 @@ def resume(
 
 def resume_command(folder: Path) -> str:
     return f"shrinkfx triage --resume {shlex.quote(str(folder))}"
-
-
-def _require_jobs(jobs: int) -> None:
-    if jobs < 1:
-        raise UsageError(f"--jobs {jobs}: must be above 0")
 
 
 def _run(campaign: Campaign, folder: Path, listener: Listener) -> Triage:

@@ -29,12 +29,12 @@ class Unknown:
     """The part of a failing program that no known bug explains.
 
     Attributes:
-        program: the program after the operators of ``bugs`` were removed.
+        whole: the program after the operators of ``bugs`` were removed.
         bugs: the known bugs that the program has.
         notes: lines for the user.
     """
 
-    program: Subject
+    whole: Candidate
     bugs: tuple[KnownBug, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -42,14 +42,16 @@ class Unknown:
         return replace(self, notes=(*self.notes, text))
 
     def without(self, bug: KnownBug, rest: Candidate) -> Self:
-        program = replace(self.program, whole=rest)
-        known = replace(self, program=program, bugs=(*self.bugs, bug))
+        known = replace(self, whole=rest, bugs=(*self.bugs, bug))
         return known.with_note(f"the program has the known bug {bug}; {_REST}")
 
 
 _REST = (
     "it still fails without that bug's operators, so shrinkfx reduces the rest of it"
 )
+
+_ANSWERS: WeakKeyDictionary[RunContext, dict[str, Unknown]] = WeakKeyDictionary()
+"""What is known of the programs of a run, by their digests."""
 
 
 def leave_out_known_bugs(program: Subject) -> Unknown:
@@ -62,20 +64,15 @@ def leave_out_known_bugs(program: Subject) -> Unknown:
     """
     context, whole = program.context, program.whole
     if not context.options.known:
-        return Unknown(program)
+        return Unknown(whole)
     answers = _ANSWERS.setdefault(context, {})
     if whole.digest not in answers:
         answers[whole.digest] = _test_known_bugs(program)
-    found = answers[whole.digest]
-    return replace(found, program=replace(program, whole=found.program.whole))
-
-
-_ANSWERS: WeakKeyDictionary[RunContext, dict[str, Unknown]] = WeakKeyDictionary()
-"""What is known of the programs of a run, by their digests."""
+    return answers[whole.digest]
 
 
 def _test_known_bugs(program: Subject) -> Unknown:
-    context = program.context
+    context, target = program.context, program.target
     asker = Asker(
         oracle_for(program),
         budget=context.budget,
@@ -83,15 +80,17 @@ def _test_known_bugs(program: Subject) -> Unknown:
         form=CandidateForm.PROGRAM,
         build=program.build,
     )
-    found = Unknown(program)
+    found = Unknown(program.whole)
     for folder in _folders_to_test(context):
         try:
             bug = KnownBug.read(folder)
         except (OSError, ValueError) as error:
             found = found.with_note(f"--known: {folder} is skipped: {error}")
             continue
+        if not bug.may_be(target):
+            continue
         try:
-            match _without(found.program, bug, asker):
+            match _without(found.whole, bug, asker):
                 case Outcome.PASSED, _:
                     raise record_known_failure(context, (*found.bugs, bug))
                 case Outcome.REPRODUCED, Candidate() as rest:
@@ -116,14 +115,13 @@ def _folders_to_test(context: RunContext) -> list[Path]:
 
 
 def _without(
-    program: Subject, bug: KnownBug, asker: Asker
+    whole: Candidate, bug: KnownBug, asker: Asker
 ) -> tuple[Outcome, Candidate | None]:
     """Return the outcome of a program without the operators of a bug, and that program.
 
     The outcome is INVALID if these operators alone do not fail as the program does.
     """
-    whole = program.whole
-    found = bug.pattern.find_in(whole) if bug.may_be(program.target) else frozenset()
+    found = bug.pattern.find_in(whole)
     others = frozenset(whole.operators) - found
     try:
         if found and others:

@@ -1,4 +1,4 @@
-"""Many runs: what becomes of each, and what Ctrl-C and a second call leave."""
+"""Runs of a triage: their results, the bugs behind them, Ctrl-C, and --resume."""
 
 from __future__ import annotations
 
@@ -369,7 +369,7 @@ def test_known_bugs_alone_give_exit_code_0(
         ([".", "--", "--out", "x"], "except --out and --known"),
         ([".", "--", "more.pt2"], "only options of a reduction are allowed"),
         ([".", "--", "--dynamic-sweep"], "only options of a reduction are allowed"),
-        ([".", "--jobs", "0"], "--jobs 0: must be above 0"),
+        ([".", "--jobs", "0"], "--jobs must be above 0, not 0"),
     ],
 )
 def test_bad_usage_is_named(

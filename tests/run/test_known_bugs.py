@@ -1,4 +1,4 @@
-"""Which known bug makes a program fail: asked of the program, not of its message."""
+"""Which known bugs a program has, according to checks of parts of the program."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def find(
         return Found([*map(Path, error.folders)], set(), worker.checks)
     assert leave_out_known_bugs(program) == unknown
     assert context.budget.checks == len(worker.checks)
-    rest = {*unknown.program.whole.keep}
+    rest = {*unknown.whole.keep}
     return Found(None, rest, worker.checks, unknown.notes)
 
 
