@@ -185,6 +185,34 @@ def test_results_are_equal_in_fast_and_stock_build(tmp_path: Path) -> None:
     assert Built.from_line(said) == Built(Build.FAST, Step.LINK)
 
 
+EXPORTED = """
+import sys
+import torch
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return x.relu() @ x
+
+torch.export.save(torch.export.export(Model(), (torch.ones(3, 3),)), sys.argv[1])
+"""
+
+
+@pytest.mark.every_run
+def test_two_runs_share_one_runtime_object(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, cache = tmp_path / "model.pt2", tmp_path / "cache"
+    python("-W", "ignore", "-c", EXPORTED, str(model))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
+    for _ in range(2):
+        with Server(model=model) as server:
+            fast = CheckOptions(build=Build.FAST)
+            compiler = CheckClient(server, Limits(600.0, 16 << 30), fast)
+            assert compiler.run_input_program()[0].passed
+            assert compiler.builds.to_json()["fallbacks"] == {}
+    assert len(list(cache.glob("shrinkfx/aoti-runtime/*.o"))) == 1
+
+
 def test_fast_build_falls_back_if_an_instance_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -85,10 +85,15 @@ class Library:
     """What AOTInductor would build: a wrapper, a kernel, a library of both."""
 
     def __init__(
-        self, folder: Path, wrapper: str = WRAPPER, kernel: str = KERNEL
+        self,
+        folder: Path,
+        wrapper: str = WRAPPER,
+        kernel: str = KERNEL,
+        includes: Path | None = None,
     ) -> None:
         folder.mkdir()
         self.folder = folder
+        self._included = [f"include {includes}"] if includes else []
         self._texts = {
             "a.wrapper": INCLUDES + INTERFACE + wrapper,
             "b.kernel": kernel,
@@ -111,7 +116,7 @@ class Library:
         return self.report()
 
     def builder(self, name: str) -> CppBuilder:
-        flags = ["O0", "fPIC", f"I{self.folder.parent}"]
+        flags = ["O0", "fPIC", f"I{self.folder.parent}", *self._included]
         options = BuildOptionsBase("g++", cflags=flags, compile_only=True)
         source = str(self.folder / f"{name}.cpp")
         return CppBuilder(name, source, options, str(self.folder))
@@ -143,6 +148,19 @@ def test_runtime_object_is_compiled_once_for_two_libraries(
     assert second.build() == Built(Build.FAST, Step.LINK)
     assert second.answers() == 33
     assert [path.stat().st_ino for path in objects(cache)] == [inode]
+
+
+def test_runtime_object_serves_all_servers_with_links_to_the_headers(
+    tmp_path: Path, cache: Path
+) -> None:
+    for name in ("one", "other"):
+        header = tmp_path / name / "precompiled_headers" / "hash.h"
+        header.parent.mkdir(parents=True)
+        header.touch()
+        library = Library(tmp_path / f"library-{name}", includes=header)
+        assert library.build() == Built(Build.FAST, Step.LINK)
+        assert library.answers() == 22
+    assert len(objects(cache)) == 1
 
 
 def test_objects_of_another_child_are_linked_if_sources_are_the_same(

@@ -32,7 +32,11 @@ import torch
 from shrinkfx.protocol.answers import Built
 from shrinkfx.protocol.choices import Build, InductorOptions, Step
 from shrinkfx.worker import build_cache
-from shrinkfx.worker.aoti.object_store import NOT_SHARED, SharedObjects
+from shrinkfx.worker.aoti.object_store import (
+    NOT_SHARED,
+    SharedObjects,
+    remove_header_folder,
+)
 from shrinkfx.worker.forkserver.supervise import BUILT
 from shrinkfx.worker.model import Keywords
 from shrinkfx.worker.private_api import fast_build_api, inductor_api
@@ -541,7 +545,8 @@ def _object_key(flags: Sequence[str], text: str) -> str:
         *(str(shutil.which(name)) for name in _LINKERS),
         *(*flags, text),
     )
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:24]
+    key = b"\0".join(remove_header_folder(os.fsencode(part)) for part in parts)
+    return hashlib.sha256(key).hexdigest()[:24]
 
 
 @contextlib.contextmanager

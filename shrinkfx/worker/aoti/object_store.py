@@ -106,7 +106,7 @@ def _key(command: Sequence[str], folder: Path) -> str:
     names = [os.fsencode(Path(word).name) for word in command if word.endswith(_NAMED)]
 
     def normalize(text: bytes) -> bytes:
-        text = _HEADERS.sub(b"", text.replace(os.fsencode(folder), b""))
+        text = remove_header_folder(text.replace(os.fsencode(folder), b""))
         for name in names:
             text = text.replace(name, name[name.index(b".") :])
         return text
@@ -122,7 +122,16 @@ def _key(command: Sequence[str], folder: Path) -> str:
 _NAMED = (".cpp", ".o")
 
 _HEADERS = re.compile(rb"[^\s\"]*(?=/precompiled_headers/)")
-"""The folder of precompiled headers; the name of a header is a hash of its source."""
+
+
+def remove_header_folder(text: bytes) -> bytes:
+    """Remove the folder of precompiled headers from a command or a source text.
+
+    Each server finds this folder by a link of its own; the name of a header is a hash
+    of its source.
+    """
+    return _HEADERS.sub(b"", text)
+
 
 _REMARKS = re.compile(rb"(\n|\n//[^\n]*)*\Z")
 """The comments at the end, where AOTInductor appends the commands at each compile."""
