@@ -362,7 +362,7 @@ BUDGETS = {
     "events": 360,
     "explain": 2_340,
     "failure": 1_490,
-    "findings": 810,
+    "findings": 814,
     "intake": 1_925,
     "journal": 370,
     "options": 575,
@@ -370,15 +370,15 @@ BUDGETS = {
     "program": 2_630,
     "protocol": 1_170,
     "report": 3_280,
-    "run": 5_105,
+    "run": 5_140,
     "search": 1_380,
     "strategies": 810,
     "sweep": 550,
     "system": 550,
     "testing": 370,
     "top": 175,
-    "campaign": 520,
-    "worker": 16_720,
+    "campaign": 535,
+    "worker": 16_724,
 }
 """The most code lines of each package. Raising one needs a dated reason in
 ``docs/decisions.md``; lower it when a package has become smaller."""

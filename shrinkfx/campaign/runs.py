@@ -1,7 +1,8 @@
 """Run shrinkfx on many programs, each in a process of its own, and keep the results.
 
 Each run knows the bugs that earlier runs have reduced, and ends early if its failure is
-one of them. So the first program of a bug is reduced, and the others are recognized.
+one of them. So the first program of a bug is reduced, and the others are recognized. A
+program that may fail without the bug that was found runs again.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -21,7 +22,7 @@ from pathlib import Path
 
 from shrinkfx.campaign.programs import Program
 from shrinkfx.errors import StorageError, UsageError
-from shrinkfx.findings.known_bugs import RUNS
+from shrinkfx.findings.known_bugs import RUNS, KnownBug
 from shrinkfx.journal.journal import Journal
 from shrinkfx.program.record import Record
 from shrinkfx.system.folders import JOURNAL, write_json
@@ -35,6 +36,9 @@ TOOL = (sys.executable, "-P", "-m", "shrinkfx.campaign.child")
 
 _LONGEST_S = 12 * 3600.0
 """Maximum time of one run in seconds, so that no run lasts for ever."""
+
+_MOST_BUGS = 5
+"""Maximum number of runs of one program, each for another bug of it."""
 
 _ENDING_S = 30.0
 """Time in seconds that an interrupted run may take to save its state."""
@@ -65,7 +69,7 @@ _STATUS_BY_EXIT_CODE = {
 
 @dataclass(frozen=True)
 class Result(Record):
-    """The result of the run of one program.
+    """The result of a run of one program.
 
     Attributes:
         folder: the folder of its run, in that of the triage; '' if it has no result.
@@ -104,8 +108,8 @@ class Campaign(Record):
         over = {result.program.name for result in self.results}
         return [each for each in self.programs if each.name not in over]
 
-    def with_result(self, result: Result) -> Campaign:
-        return replace(self, results=(*self.results, result))
+    def with_results(self, results: Iterable[Result]) -> Campaign:
+        return replace(self, results=(*self.results, *results))
 
     @classmethod
     def load(cls, folder: Path) -> Campaign:
@@ -144,8 +148,9 @@ def run_campaign(
     with ThreadPoolExecutor(campaign.jobs) as pool, runs.stopped_on_error(pool):
         waiting = [pool.submit(runs.run, each) for each in campaign.pending]
         for future in as_completed(waiting):
-            campaign = campaign.with_result(result := future.result())
-            listener(campaign, result)
+            campaign = campaign.with_results(results := future.result())
+            for result in results:
+                listener(campaign, result)
     return campaign
 
 
@@ -187,17 +192,35 @@ class _Runs:
                         kill_with_group(process.pid)
             raise
 
-    def run(self, program: Program) -> Result:
-        """Run shrinkfx on a program, or continue its run.
+    def run(self, program: Program) -> list[Result]:
+        """Run shrinkfx on a program, or continue its run; once more for a further bug.
 
         An error of this machine, such as a full disk, is the result of the program.
         """
-        folder = self._out / RUNS / program.name
+        results = [self._run_once(program, program.name)]
+        while len(results) < _MOST_BUGS and self._may_have_another_bug(results):
+            name = f"{program.name}+{len(results) + 1}"
+            results.append(self._run_once(program, name))
+        return results
+
+    def _may_have_another_bug(self, results: Sequence[Result]) -> bool:
+        """Return whether a program may fail without the bug of its last run."""
+        last = results[-1]
+        is_first_or_other = len(results) == 1 or bool(last.known)
+        if last.status is not Status.REDUCED or not is_first_or_other:
+            return False
+        with suppress(OSError, ValueError):
+            return KnownBug.read(self._out / last.folder).may_hide_another
+        return False
+
+    def _run_once(self, program: Program, name: str) -> Result:
+        """Run shrinkfx in the folder of this name."""
         try:
-            code, printed = self._run(self._command(program, folder), program.name)
+            command = self._command(program, self._out / RUNS / name)
+            code, printed = self._run(command, name)
         except OSError as error:
             return Result(program, Status.ERROR, reason=str(error))
-        return _read_result(program, code, printed)
+        return _read_result(program, name, code, printed)
 
     def _run(self, command: Collection[str], name: str) -> tuple[int, str]:
         """Return the exit code of a command, and what it prints."""
@@ -259,10 +282,11 @@ def _has_begun(folder: Path) -> bool:
         return True  # its run reports the damage
 
 
-def _read_result(program: Program, code: int, printed: str) -> Result:
+def _read_result(program: Program, name: str, code: int, printed: str) -> Result:
     """Return the result of a run.
 
     Args:
+        name: the name of its folder.
         printed: its events as lines of JSON.
     """
     end = _LastEvent.read(printed)
@@ -271,9 +295,9 @@ def _read_result(program: Program, code: int, printed: str) -> Result:
         status = Status.UNREDUCED
     reason = "" if status is Status.PASSES else end.error
     if status is Status.ERROR and not reason:
-        reason = f"shrinkfx ended with {code}: see {LOGS}/{program.name}.txt"
+        reason = f"shrinkfx ended with {code}: see {LOGS}/{name}.txt"
     has_result = status in (Status.REDUCED, Status.UNVERIFIED, Status.STOPPED)
-    folder = f"{RUNS}/{program.name}" if has_result else ""
+    folder = f"{RUNS}/{name}" if has_result else ""
     return Result(program, status, folder, end.known_bugs, reason, end.seconds)
 
 

@@ -112,7 +112,8 @@ def _require_run_options(words: Sequence[str]) -> None:
 
 
 def _print_result(campaign: Campaign, result: Result) -> None:
-    count = f"[{len(campaign.results)}/{len(campaign.programs)}]"
+    over = len(campaign.programs) - len(campaign.pending)
+    count = f"[{over}/{len(campaign.programs)}]"
     name, seconds = Path(result.program.path).name, round(result.seconds)
     ending = f"{result.status}, {seconds} s{describe_reason(result)}"
     print(f"{count} {name}: {ending}", file=sys.stderr)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Self
 
 from shrinkfx.failure.signature import Signature
+from shrinkfx.failure.verdict import Outcome
 from shrinkfx.findings.pattern import Pattern
 from shrinkfx.program.display_text import printable
 from shrinkfx.system.folders import ISSUE, SUMMARY
@@ -32,6 +33,8 @@ class KnownBug:
         issue: the address of its issue, or ''.
         signature: the failure of the program that was reduced.
         pattern: the reduced program.
+        rest: the outcome of the input program without the operators of the reduced
+            program, such as ``passed``; or '' if it was not tested.
     """
 
     folder: Path
@@ -39,6 +42,7 @@ class KnownBug:
     issue: str
     signature: Signature
     pattern: Pattern
+    rest: str = ""
 
     @classmethod
     def read(cls, folder: Path) -> Self:
@@ -62,9 +66,15 @@ class KnownBug:
                 printable(str(named.get("issue") or "")),
                 Signature.from_json(summary["signature"]),
                 Pattern.from_json(summary["pattern"]),
+                summary.get("without_it", ""),
             )
         except (LookupError, TypeError, AttributeError) as error:
             raise ValueError(f"not a summary of this version: {error!r}") from error
+
+    @property
+    def may_hide_another(self) -> bool:
+        """Whether its program may fail without it, too, and this can be tested."""
+        return self.rest != Outcome.PASSED and self.pattern.is_searchable
 
     def may_be(self, failure: Signature) -> bool:
         """Return whether a failure has the same signature as this bug's failure."""

@@ -1,19 +1,24 @@
 """Test whether a program fails because of bugs that are known from earlier runs.
 
 The answer is causal, not textual: the operators of the known bug, cut out of the
-program, fail as the program does, and the program passes without them.
+program, fail as the program does. If the program passes without them, it has no other
+bug; if it still fails, in the same way or in another, the rest of it is reduced.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 from weakref import WeakKeyDictionary
 
 from shrinkfx.errors import BudgetExhausted, InvalidEdit
+from shrinkfx.failure.signature import Signature, Stage, is_until_target
 from shrinkfx.failure.verdict import Outcome
+from shrinkfx.findings.decisions import counted
 from shrinkfx.findings.known_bugs import KnownBug, find_bug_folders
+from shrinkfx.options.options import Options
 from shrinkfx.program.apply import apply
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.edits import Drop
@@ -30,24 +35,40 @@ class Unknown:
 
     Attributes:
         whole: the program after the operators of ``bugs`` were removed.
+        target: how it fails.
         bugs: the known bugs that the program has.
         notes: lines for the user.
     """
 
     whole: Candidate
+    target: Signature
     bugs: tuple[KnownBug, ...] = ()
     notes: tuple[str, ...] = ()
 
     def with_note(self, text: str) -> Self:
         return replace(self, notes=(*self.notes, text))
 
-    def without(self, bug: KnownBug, rest: Candidate) -> Self:
-        known = replace(self, whole=rest, bugs=(*self.bugs, bug))
-        return known.with_note(f"the program has the known bug {bug}; {_REST}")
+    def without(self, bug: KnownBug, rest: Candidate, failure: Signature) -> Self:
+        """Return what remains without a bug: a program that also fails."""
+        how, target = "in the same way", self.target
+        if not target.admits(failure):
+            how, target = f"in another way ({failure})", failure
+        bugs = *self.bugs, bug
+        known = replace(self, whole=rest, target=target, bugs=bugs)
+        return known.with_note(_REST.format(bug, how))
+
+    def in_program(self, program: Subject) -> Subject:
+        """Return this part of the program, to be reduced."""
+        program = replace(program, whole=self.whole)
+        if self.target == program.target:
+            return program
+        seen = replace(program, target=self.target, rate=1.0, suspects=())
+        return seen.with_options(sought=self.target.kind, only=None)
 
 
 _REST = (
-    "it still fails without that bug's operators, so shrinkfx reduces the rest of it"
+    "the program has the known bug {}; without that bug's operators it still fails "
+    "{}, so shrinkfx reduces the rest of it"
 )
 
 _ANSWERS: WeakKeyDictionary[RunContext, dict[str, Unknown]] = WeakKeyDictionary()
@@ -60,11 +81,12 @@ def leave_out_known_bugs(program: Subject) -> Unknown:
     A second call for the same program runs no check.
 
     Raises:
-        KnownFailure: the program passes without them.
+        KnownFailure: the program passes without them, or fails in a way that the
+            options exclude.
     """
     context, whole = program.context, program.whole
     if not context.options.known:
-        return Unknown(whole)
+        return Unknown(whole, program.target)
     answers = _ANSWERS.setdefault(context, {})
     if whole.digest not in answers:
         answers[whole.digest] = _test_known_bugs(program)
@@ -72,32 +94,45 @@ def leave_out_known_bugs(program: Subject) -> Unknown:
 
 
 def _test_known_bugs(program: Subject) -> Unknown:
-    context, target = program.context, program.target
-    asker = Asker(
-        oracle_for(program),
-        budget=context.budget,
-        journal=context.journal,
-        form=CandidateForm.PROGRAM,
-        build=program.build,
-    )
-    found = Unknown(program.whole)
+    context = program.context
+    found = Unknown(program.whole, program.target)
+    bugs: list[KnownBug] = []
     for folder in _folders_to_test(context):
         try:
-            bug = KnownBug.read(folder)
+            bugs.append(KnownBug.read(folder))
         except (OSError, ValueError) as error:
             found = found.with_note(f"--known: {folder} is skipped: {error}")
-            continue
-        if not bug.may_be(target):
+    waiting = [*bugs]
+    while waiting:
+        bug = waiting.pop(0)
+        if not bug.may_be(found.target):
             continue
         try:
-            match _without(found.whole, bug, asker):
-                case Outcome.PASSED, _:
-                    raise record_known_failure(context, (*found.bugs, bug))
-                case Outcome.REPRODUCED, Candidate() as rest:
-                    found = found.without(bug, rest)
+            rest = _run_without(bug, found, program)
         except BudgetExhausted as error:
             return found.with_note(f"not every known bug was tested: {error}")
+        if rest is None:
+            continue
+        candidate, failure = rest
+        if failure is None or not _is_requested(failure, found.target, context.options):
+            raise record_known_failure(context, (*found.bugs, bug))
+        before, found = found, found.without(bug, candidate, failure)
+        if found.target != before.target:
+            waiting = [each for each in bugs if each not in found.bugs]
     return found
+
+
+def _is_requested(failure: Signature, target: Signature, options: Options) -> bool:
+    """Return whether a failure of the rest is the baseline's, or another one to reduce.
+
+    Args:
+        target: the baseline's failure.
+    """
+    if target.admits(failure):
+        return True
+    if options.match or options.check or failure.stage is Stage.PASSING:
+        return False
+    return not options.until or is_until_target(options.until, failure)
 
 
 _FACT = "folders of known bugs"
@@ -114,22 +149,43 @@ def _folders_to_test(context: RunContext) -> list[Path]:
     return [*map(Path, context.journal.get_or_compute(_FACT, list_folders))]
 
 
-def _without(
-    whole: Candidate, bug: KnownBug, asker: Asker
-) -> tuple[Outcome, Candidate | None]:
-    """Return the outcome of a program without the operators of a bug, and that program.
+def _run_without(
+    bug: KnownBug, unknown: Unknown, program: Subject
+) -> tuple[Candidate, Signature | None] | None:
+    """Run a part of a program without the operators of a bug.
 
-    The outcome is INVALID if these operators alone do not fail as the program does.
+    Returns:
+        The rest, and how it fails, or None if it passes; or None instead of both if the
+        operators alone do not fail as that part does, or the rest does not tell.
     """
+    whole = unknown.whole
     found = bug.pattern.find_in(whole)
     others = frozenset(whole.operators) - found
+    if not found:
+        return None
+    if not others:
+        return whole, None
+    program = unknown.in_program(program)
+    whole_run = program.with_options(only=None)  # the rest may fail in a later step
     try:
-        if found and others:
-            rest = apply(whole, [Drop(found)])
-            if asker.ask("known", apply(whole, [Drop(others)])).reproduced:
-                return asker.ask("known", rest).outcome, rest
-        elif found:
-            return Outcome.PASSED, None
+        rest = apply(whole, [Drop(found)])
+        alone = apply(whole, [Drop(others)])
+        if not _make_asker(program, unknown.bugs).ask("known", alone).reproduced:
+            return None
     except InvalidEdit:
-        pass  # one of the two is no program
-    return Outcome.INVALID, None
+        return None  # one of the two is no program
+    verdict = _make_asker(whole_run, unknown.bugs).ask("known", rest)
+    if verdict.outcome in (Outcome.UNRESOLVED, Outcome.INVALID):
+        return None
+    return rest, verdict.observation.signature
+
+
+def _make_asker(program: Subject, without: Sequence[KnownBug]) -> Asker:
+    """Return a query cache of its own for each target that a run may have."""
+    return Asker(
+        oracle_for(program),
+        budget=program.context.budget,
+        journal=program.context.journal,
+        form=CandidateForm.PROGRAM,
+        build=f"{program.build}, without {counted(len(without), 'known bug')}",
+    )

@@ -80,7 +80,7 @@ def run(options: Options, out: Path, listener: Listener) -> Reduction:
             unknown = leave_out_known_bugs(program)
             for note in unknown.notes:
                 context.note(note)
-            program = replace(program, whole=unknown.whole)
+            program = unknown.in_program(program)
             listener(PhaseEntered(Phase.SEARCH))
             state = reduce(program)
             listener(PhaseEntered(Phase.PLAINER))

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from support.bugs import write_run
+from support.bugs import COS, SIN, write_run
 
 from shrinkfx.campaign import runs
 from shrinkfx.campaign.programs import Program
@@ -73,6 +73,12 @@ if name == "waits":
 twins = [path for path in (f"{each}/first" for each in known) if os.path.exists(path)]
 if name == "second" and twins:
     end(7, error="known bug: cos\\nmore", result={"known_bugs": twins[:1]})
+if name == "double":
+    found = [path for path in (f"{each}/double" for each in known)]
+    found = [path for path in found if os.path.exists(f"{path}/summary.json")]
+    result = os.environ["SIN" if found else "COS"]
+    shutil.copytree(result, out, dirs_exist_ok=True)
+    end(0, result={"known_bugs": found})
 shutil.copytree(os.environ["RUN"], out, dirs_exist_ok=True)
 end(0)
 """
@@ -88,6 +94,9 @@ def _tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         journal.note("run", {})
     monkeypatch.setenv("JOURNAL", str(tmp_path / "journal.sqlite"))
     monkeypatch.setenv("RUN", str(write_run(tmp_path / "result")))
+    different = write_run(tmp_path / "cos", without_it="different")
+    monkeypatch.setenv("COS", str(different))
+    monkeypatch.setenv("SIN", str(write_run(tmp_path / "sin", SIN)))
     return [sys.executable, str(script)]
 
 
@@ -125,6 +134,19 @@ def test_program_that_dies_or_passes_costs_the_others_nothing(
     assert died.reason == "shrinkfx ended with -11: see logs/dies.txt"
     (bug,) = find_bugs(done, out)
     assert [Path(member.program).stem for member in bug.members] == ["first", "second"]
+
+
+def test_program_that_fails_without_its_bug_runs_again(
+    tool: list[str], tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    done = run(campaign_of("double"), out, tool)
+    assert [each.folder for each in done.results] == ["runs/double", "runs/double+2"]
+    assert done.pending == []
+    bugs = find_bugs(done, out)
+    assert [bug.found.pattern for bug in bugs] == [COS, SIN]
+    members = [[member.program for member in bug.members] for bug in bugs]
+    assert members == [["/double.pt2"], ["/double.pt2"]]
 
 
 def test_outcomes_of_an_earlier_call_are_kept(tool: list[str], tmp_path: Path) -> None:

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from support.bugs import WRONG, write_run
+import pytest
+from support.bugs import SIN, WRONG, write_run
 
 from shrinkfx.check.oracle import CheckClient, Limits
 from shrinkfx.errors import KnownFailure
@@ -16,6 +17,7 @@ from shrinkfx.findings.pattern import Pattern
 from shrinkfx.options.options import Options
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.protocol.answers import Checked, Difference, Ending
+from shrinkfx.protocol.choices import Step
 from shrinkfx.protocol.requests import CheckCandidate, CheckOptions, Request
 from shrinkfx.report.record import ProgramSize
 from shrinkfx.run.context import RunContext, Subject
@@ -23,9 +25,9 @@ from shrinkfx.run.known_bugs import leave_out_known_bugs
 from shrinkfx.testing import chain, whole
 
 PROGRAM = whole(chain("x", "relu", "cos", "tanh", "sin", "exp"))
-SIN = Pattern(("aten.sin.default",), ())
 
-Fails = Callable[[set[str]], bool]
+Fails = Callable[[set[str]], bool | str]
+"""Returns how the result of operators is wrong: ``nan``, or True for its values."""
 
 
 class Worker:
@@ -34,13 +36,16 @@ class Worker:
     def __init__(self, fails: Fails) -> None:
         self._fails = fails
         self.checks: list[set[str]] = []
+        self.steps: list[Step | None] = []
 
     def ask(self, request: Request) -> Ending:
         assert isinstance(request.task, CheckCandidate)
         candidate = Candidate.from_json(PROGRAM.skeleton, request.task.candidate)
         self.checks.append({*candidate.keep})
-        answer = Checked(Difference("values", "wrong"))
-        if self._fails({*candidate.keep}):
+        self.steps.append(request.options.only)
+        if fails := self._fails({*candidate.keep}):
+            what = "values" if fails is True else fails
+            answer = Checked(Difference(what, "wrong"))
             return Ending("exit", stage="done", answer=answer)
         return Ending("exit", stage="done")
 
@@ -53,6 +58,7 @@ class Found:
         known: the folders of the known bugs because of which it fails; None if it also
             fails for another reason.
         rest: the operators that remain to be reduced.
+        kind: how they fail.
         checks: the operators of each checked candidate.
     """
 
@@ -60,25 +66,46 @@ class Found:
     rest: set[str]
     checks: list[set[str]]
     notes: tuple[str, ...] = ()
+    kind: str = ""
+
+
+def make_program(
+    worker: Worker,
+    known: Path,
+    max_checks: int | None = None,
+    rate: float = 1.0,
+    until: str | None = None,
+    target: Signature = WRONG,
+) -> Subject:
+    client = CheckClient(worker, Limits(10.0, 1 << 30), CheckOptions())
+    model, folders = Path("model.pt2"), (str(known),)
+    options = Options(model, known=folders, max_checks=max_checks, until=until)
+    context = RunContext(options, known, ignore_event)
+    size = ProgramSize(PROGRAM.cost[0], 7, 1, 0)
+    return Subject(context, PROGRAM, size, client, target, rate)
 
 
 def find(
-    known: Path, fails: Fails, max_checks: int | None = None, rate: float = 1.0
+    known: Path,
+    fails: Fails,
+    max_checks: int | None = None,
+    rate: float = 1.0,
+    until: str | None = None,
+    target: Signature = WRONG,
 ) -> Found:
     worker = Worker(fails)
-    client = CheckClient(worker, Limits(10.0, 1 << 30), CheckOptions())
-    options = Options(Path("model.pt2"), known=(str(known),), max_checks=max_checks)
-    context = RunContext(options, known, ignore_event)
-    size = ProgramSize(PROGRAM.cost[0], 7, 1, 0)
-    program = Subject(context, PROGRAM, size, client, WRONG, rate)
+    program = make_program(worker, known, max_checks, rate, until, target)
+    context = program.context
     try:
         unknown = leave_out_known_bugs(program)
     except KnownFailure as error:
         return Found([*map(Path, error.folders)], set(), worker.checks)
     assert leave_out_known_bugs(program) == unknown
     assert context.budget.checks == len(worker.checks)
-    rest = {*unknown.whole.keep}
-    return Found(None, rest, worker.checks, unknown.notes)
+    rest = unknown.in_program(program)
+    assert (rest.whole, rest.target) == (unknown.whole, unknown.target)
+    kept, kind = {*rest.whole.keep}, rest.target.kind
+    return Found(None, kept, worker.checks, unknown.notes, kind)
 
 
 def test_bug_is_known_if_its_operators_alone_fail_and_the_rest_passes(
@@ -97,7 +124,39 @@ def test_what_fails_without_a_known_bug_remains_to_be_reduced(tmp_path: Path) ->
     assert found.rest == {"relu", "tanh", "sin", "exp"}
     assert len(found.checks) == 2
     (note,) = found.notes
-    assert note.endswith("so shrinkfx reduces the rest of it")
+    assert "it still fails in the same way, so shrinkfx reduces the rest" in note
+
+
+NAN = Signature(Kind.NAN, Stage.COMPARE)
+
+
+def nan_hides_values(kept: set[str]) -> bool | str:
+    """Fail as with two bugs: that of ``cos`` hides that of ``sin``."""
+    return "nan" if "cos" in kept else "sin" in kept
+
+
+def test_second_bug_that_fails_in_another_way_remains_to_be_reduced(
+    tmp_path: Path,
+) -> None:
+    write_run(tmp_path / "run", signature=NAN)
+    found = find(tmp_path, nan_hides_values, target=NAN)
+    assert (found.known, found.kind) == (None, "mismatch")
+    assert found.rest == {"relu", "tanh", "sin", "exp"}
+    (note,) = found.notes
+    assert "still fails in another way (mismatch in compare: wrong)" in note
+
+
+def test_second_bug_may_be_known_as_well(tmp_path: Path) -> None:
+    second = write_run(tmp_path / "a", SIN)
+    first = write_run(tmp_path / "b", signature=NAN)
+    found = find(tmp_path, nan_hides_values, target=NAN)
+    assert found.known == [first, second]
+
+
+def test_failure_that_was_not_requested_is_not_reduced(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", signature=NAN)
+    found = find(tmp_path, nan_hides_values, until="nan", target=NAN)
+    assert found.known == [folder]
 
 
 def test_all_bugs_of_a_program_may_be_known(tmp_path: Path) -> None:
@@ -113,6 +172,17 @@ def test_operators_that_do_not_fail_alone_are_another_bug(tmp_path: Path) -> Non
     assert found.known is None
     assert found.rest == PROGRAM.keep
     assert found.checks == [{"cos"}]
+
+
+def test_rest_is_checked_beyond_the_step_at_which_the_program_fails(
+    tmp_path: Path,
+) -> None:
+    write_run(tmp_path / "run")
+    worker = Worker(lambda kept: "cos" in kept)
+    program = make_program(worker, tmp_path).with_options(only=Step.LOWERING)
+    with pytest.raises(KnownFailure):
+        leave_out_known_bugs(program)
+    assert worker.steps == [Step.LOWERING, None]
 
 
 def test_bug_with_another_failure_or_without_its_operators_costs_no_check(

@@ -11,6 +11,7 @@ from shrinkfx.findings.pattern import Pattern
 
 WRONG = Signature(Kind.MISMATCH, Stage.COMPARE, "", "3 of 4 elements differ")
 COS = Pattern(("aten.cos.default",), ())
+SIN = Pattern(("aten.sin.default",), ())
 
 
 def write_run(
@@ -18,6 +19,7 @@ def write_run(
     pattern: Pattern = COS,
     signature: Signature = WRONG,
     verified: tuple[int, int] = (3, 3),
+    without_it: str = "passed",
 ) -> Path:
     """Write what a run with a verified repro leaves."""
     folder.mkdir(parents=True)
@@ -26,6 +28,7 @@ def write_run(
         "signature": asdict(signature),
         "verified": {"runs": verified[0], "failed": verified[1]},
         "pattern": asdict(pattern),
+        "without_it": without_it,
     }
     (folder / "summary.json").write_text(json.dumps(summary))
     return folder
