@@ -111,6 +111,11 @@ def _read(folder: Path) -> KnownBug | None:
     return None
 
 
+def name_bugs(folder: Path) -> dict[Path, str]:
+    """Return the names of the known bugs in a folder, by the folders of their runs."""
+    return {each: str(_read(each) or each) for each in find_bug_folders([folder])}
+
+
 def _is_same(one: KnownBug, other: KnownBug) -> bool:
     alike = one.may_be(other.signature) and one.pattern.is_same_as(other.pattern)
     return alike or one.folder.resolve() == other.folder.resolve()

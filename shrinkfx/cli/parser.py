@@ -118,7 +118,9 @@ class TaskOptions:
         "report how it fails; exit code 0 if it fails as its header states, else 3",
         more="The repro runs in a [clean environment](#verification). Instead of "
         "REPRO.py, you may pass the folder of a run; shrinkfx then uses the repro in "
-        "it",
+        "it. For a folder with the folders of several runs, such as [known "
+        "bugs](howto.md#many-failing-programs), it runs each repro, and the exit code "
+        "is 0 if all of them fail",
         brief="run a `repro.py` in an empty folder: does it fail?",
     )
     across: tuple[str, ...] = option(

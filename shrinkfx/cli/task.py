@@ -9,13 +9,15 @@ import shlex
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TextIO, TypeVar
 
 from shrinkfx import api
+from shrinkfx.campaign.report import name_bugs
 from shrinkfx.cli import parser, task_output
+from shrinkfx.cli.known_bugs import verify_known_bugs
 from shrinkfx.cli.parser import CaptureOptions, PrintOptions, list_options, make_parser
 from shrinkfx.cli.streams import treat_sigterm_as_ctrl_c
 from shrinkfx.cli.task_output import Json
@@ -177,10 +179,21 @@ class _Task:
             return sys.stdin.readline().strip().lower() in ("y", "yes")
 
         across, torch = arguments.across, arguments.torch or ""
-        confirmed = api.verify(
-            options, listener, across=across, torch=torch, agree=agree
-        )
-        return partial(task_output.print_verification, confirmed)
+
+        def verify(repro: Path) -> api.Confirmed:
+            return api.verify(
+                replace(options, model=repro),
+                listener,
+                across=across,
+                torch=torch,
+                agree=agree,
+            )
+
+        path = options.model
+        is_single = path.is_file() or (path / "repro.py").exists()
+        if bugs := {} if is_single else name_bugs(path):
+            return verify_known_bugs(bugs, verify, listener)
+        return partial(task_output.print_verification, verify(path))
 
     def _retrieve(self) -> Finish:
         """Write a candidate; the run is in ``--out`` or in the only argument."""

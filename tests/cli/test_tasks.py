@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import shlex
+import shutil
 import sys
 import time
 from dataclasses import replace
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.bugs import write_run
 
 from shrinkfx import api
 from shrinkfx.api import Confirmed, Retrieved, Run
@@ -21,11 +23,12 @@ from shrinkfx.cli.main import abbreviate_command, main, split_command_line
 from shrinkfx.cli.parser import list_flags_with_values, make_parser
 from shrinkfx.cli.task import read_options, refuse_with_task
 from shrinkfx.cli.task_output import render_run_lines
-from shrinkfx.errors import UsageError
+from shrinkfx.errors import LoadError, UsageError
 from shrinkfx.journal.journal import Journal
 from shrinkfx.options.options import Options, format_command
 from shrinkfx.report.record import ReproFiles, VerifiedRepro
 from shrinkfx.run import explaining, folder
+from shrinkfx.run.verify_command import ByVersion
 
 # What is typed for a script that is captured, and what of it is refused.
 
@@ -404,6 +407,43 @@ def test_only_the_first_word_is_a_subcommand(
     assert main(["./verify"]) == 2  # a program of that name, which is not there
     assert "verify: no such file" in capsys.readouterr().err
     assert len(verify_calls) == 2
+
+
+@pytest.fixture(name="bugs")
+def _bugs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Three known bugs, of which one is fixed and one has no readable repro."""
+
+    def verify(options: Options, *_: object, **__: object) -> Confirmed:
+        name = options.model.name
+        if name == "broken":
+            raise LoadError("repro.py", "cannot be read")
+        table = ByVersion((), "it fails up to 2.14.1")
+        return Confirmed(None, "passes", name == "cos", versions=table)
+
+    monkeypatch.setattr("shrinkfx.api.verify", verify)
+    for name in ("broken", "cos", "sin"):
+        write_run(tmp_path / "bugs" / name)
+    (tmp_path / "bugs/cos/bug.json").write_text('{"title": "wrong cos"}')
+    return tmp_path / "bugs"
+
+
+def test_verify_reports_each_known_bug_of_a_folder(
+    bugs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["verify", str(bugs), "--torch", "2.14.1"]) == 3
+    broken, fails, range_, passes, _, count = capsys.readouterr().out.splitlines()
+    assert broken.startswith("error:     mismatch in compare: ")
+    assert broken.endswith(": repro.py: cannot be read")
+    assert fails == f"fails:     wrong cos ({bugs / 'cos'})"
+    assert range_.strip() == "it fails up to 2.14.1"
+    assert passes.startswith("passes:    mismatch in compare: ")
+    assert count == "3 known bugs: 1 with an error, 1 still fail, 1 pass"
+
+
+def test_verify_of_a_folder_succeeds_if_all_known_bugs_fail(bugs: Path) -> None:
+    for name in ("broken", "sin"):
+        shutil.rmtree(bugs / name)
+    assert main(["verify", str(bugs)]) == 0
 
 
 # A run that is over may get another title, and nothing else.
