@@ -1,9 +1,9 @@
 # make demo   install, build a failing model, reduce it, and show that the repro fails
 # make quick  lint, and all tests that need no torch, except those that mostly start and
 #             kill processes: after each change
-# make test   install, lint, type-check, test; three models of transformers; the tests
-#             marked "every_run" that compile with AOTInductor: the tutorial, two CUDA
-#             programs without a GPU, a sweep over sizes, and others
+# make test   install, lint, type-check, test; two models of transformers; the tests
+#             marked "every_run" that compile with AOTInductor: the tutorial, a CUDA
+#             program without a GPU, a sweep over sizes, and others
 # make test-all   also every case of repros/ and of tests/planted/, 500 random programs
 #                 (an hour and a half), and every model of tests/models/
 # make coverage   the lines of shrinkfx, except the worker, that the tests of make quick run

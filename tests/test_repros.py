@@ -41,7 +41,6 @@ FIXED = [p for p in CASES if "<" in read_expected(p)["torch"]]
 """Cases of bugs of PyTorch that a later version has fixed."""
 
 EVERY_RUN = {
-    "cuda_ima_benchmark_only",
     "cuda_ima_unmasked_kernel",
     "sweep_size_zero_or_one",
 }

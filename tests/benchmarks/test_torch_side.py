@@ -119,7 +119,6 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.aoti
-@pytest.mark.every_run
 def test_peer_refuses_a_healthy_program(shared: Path) -> None:
     preload = shared / "cheap.py"
     preload.write_text(CHEAP)

@@ -16,7 +16,7 @@ from shrinkfx.events import BaselineFound, Event, NoteAdded
 from shrinkfx.failure.signature import Kind
 from shrinkfx.options.options import Options, Sweeping
 
-pytestmark = [pytest.mark.aoti, pytest.mark.every_run]
+pytestmark = pytest.mark.aoti
 
 PLANT = """\
 import torch
@@ -113,6 +113,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.every_run
 def test_graph_of_torch_trace_log_is_reduced(folder: Path, tmp_path: Path) -> None:
     (log,) = (folder / "trace").iterdir()
     said: list[str] = []
@@ -135,6 +136,7 @@ def test_graph_of_torch_trace_log_is_reduced(folder: Path, tmp_path: Path) -> No
     assert any("2 of 2 inputs have generated values" in text for text in said)
 
 
+@pytest.mark.every_run
 def test_minifier_dump_is_reduced_by_resume_after_dump_is_deleted(
     folder: Path, tmp_path: Path
 ) -> None:

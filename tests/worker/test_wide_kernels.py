@@ -159,7 +159,6 @@ print("no longer fails")
 """
 
 
-@pytest.mark.every_run
 def test_script_in_a_bare_python_fails_with_the_same_assertion(folder: Path) -> None:
     script, package = folder / "repro.py", folder / "Gathers.package.pt2"
     script.write_text(SCRIPT)
