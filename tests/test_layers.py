@@ -363,7 +363,7 @@ BUDGETS = {
     "explain": 2_340,
     "failure": 1_490,
     "findings": 814,
-    "intake": 1_925,
+    "intake": 1_929,
     "journal": 370,
     "options": 575,
     "preloads": 920,
@@ -377,7 +377,7 @@ BUDGETS = {
     "system": 550,
     "testing": 370,
     "top": 175,
-    "campaign": 535,
+    "campaign": 541,
     "worker": 16_724,
 }
 """The most code lines of each package. Raising one needs a dated reason in

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from shrinkfx.errors import LoadError, UsageError
 from shrinkfx.program.record import Record
-from shrinkfx.system.folders import JOURNAL
+from shrinkfx.system.folders import CAPTURE, CAPTURE_END, JOURNAL
 
 Entry = tuple[Path, tuple[str, ...]]
 """A program, and options of its own."""
@@ -35,10 +35,11 @@ def find_programs(paths: Sequence[Path], options: Sequence[str]) -> list[Program
 
     Args:
         paths: a ``.pt2``, or another file that shrinkfx reduces; a folder, for the
-            ``.pt2`` files in it at any depth, without those in folders of runs; or a
-            ``.jsonl``, a list of programs: in each line an object with the path
-            ``program``, relative to the folder of the list, and with its ``options``, a
-            list of strings. A program in a list runs only with the options given there.
+            ``.pt2`` files and the captures in it at any depth, without those in folders
+            of runs; or a ``.jsonl``, a list of programs: in each line an object with
+            the path ``program``, relative to the folder of the list, and with its
+            ``options``, a list of strings. A program in a list runs only with the
+            options given there.
         options: options of all runs, as typed.
 
     Raises:
@@ -60,11 +61,12 @@ def find_programs(paths: Sequence[Path], options: Sequence[str]) -> list[Program
     entries = listed | {e: None for e in found if e[0] not in with_options}
     names: set[str] = set()
     programs = []
-    for path, own in sorted(entries, key=lambda e: (e[0].stat().st_size, e)):
-        name, number = path.stem, 1
+    for path, own in sorted(entries, key=lambda e: (_size(e[0]), e)):
+        stem = (path.parent if path.name == CAPTURE else path).stem
+        name, number = stem, 1
         while name in names:
             number += 1
-            name = f"{path.stem}-{number}"
+            name = f"{stem}-{number}"
         names.add(name)
         programs.append(Program(str(path), (*options, *own), name))
     return programs
@@ -75,11 +77,19 @@ def _in(path: Path) -> Iterator[Entry]:
         yield path.resolve(), ()
         return
     top = path.resolve()
-    for file in sorted(top.rglob("*.pt2")):
-        folders = [above for above in file.parents if above.is_relative_to(top)]
+    captures = {end.parent for end in top.rglob(CAPTURE_END)}
+    files = [each for each in top.rglob("*.pt2") if each.is_file()]
+    for program in sorted([*captures, *files]):
+        folders = [above for above in program.parents if above.is_relative_to(top)]
         is_of_run = any((above / JOURNAL).is_file() for above in folders)
-        if file.is_file() and not is_of_run:
-            yield file, ()
+        if not is_of_run and captures.isdisjoint(folders):
+            yield program, ()
+
+
+def _size(path: Path) -> int:
+    """Return the bytes of a program, or of all programs of a capture."""
+    files = path.glob("*.pt2") if path.is_dir() else [path]
+    return sum(file.stat().st_size for file in files)
 
 
 def _read_list(path: Path) -> Iterator[Entry]:

@@ -130,7 +130,9 @@ def _parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     add = parser.add_argument
-    path = "a .pt2, a folder with .pt2 files, or a list of programs (.jsonl)"
+    path = (
+        "a .pt2, a folder with .pt2 files or captures, or a list of programs (.jsonl)"
+    )
     add("paths", nargs="*", metavar="PATH", help=path)
     known = "folder that contains folders of earlier runs; may be repeated"
     add("--known", action="append", default=[], metavar="DIR", help=known)

@@ -54,6 +54,11 @@ INTAKE = "intake"
 CAPTURE = "capture"
 """Subfolder of the output folder for the files that a captured script wrote."""
 
+CAPTURE_END = "end.json"
+"""Name of the file in that folder that records how the script ended; once it exists, a
+captured program can be reduced.
+"""
+
 MINIMAL, MINIMAL_AS_SOURCE = "minimal.pt2", "minimal.zip"
 """File names of the reduced program: as ``torch.export.save`` saves it, and as a source
 archive."""

@@ -44,6 +44,17 @@ def test_folder_of_a_run_may_be_given(tmp_path: Path) -> None:
     assert program.name == "program-1"
 
 
+def test_capture_runs_as_a_whole(tmp_path: Path) -> None:
+    write(tmp_path / "small.pt2", 5)
+    capture = write(tmp_path / "train.py-1/capture/end.json").parent
+    for name in ("program-1.pt2", "program-2.pt2"):
+        write(capture / name)
+    small, captured = find_programs([tmp_path], ())
+    assert small.name == "small"
+    assert captured == Program(str(capture), (), "train")
+    assert find_programs([capture], ()) == [captured]
+
+
 def test_each_program_has_a_name_of_its_own(tmp_path: Path) -> None:
     for name in ("x/a.pt2", "y/a.pt2", "a-2.pt2"):
         write(tmp_path / name)

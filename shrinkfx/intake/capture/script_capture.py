@@ -51,10 +51,13 @@ from shrinkfx.protocol.captured import (
     Step,
 )
 from shrinkfx.protocol.choices import InductorOptions
-from shrinkfx.system.folders import CAPTURE, INTAKE, moved_file_finder, write_json
-
-END = "end.json"
-"""How the script ended; once this file exists, a captured program can be reduced."""
+from shrinkfx.system.folders import (
+    CAPTURE,
+    CAPTURE_END,
+    INTAKE,
+    moved_file_finder,
+    write_json,
+)
 
 _REQUEST, _WANTED = "asked.json", "wanted.json"
 """The options of the run; and the options that the user passed, before the capture."""
@@ -169,7 +172,7 @@ def _empty(place: Path) -> Path:
 
 
 def _write_end(place: Path, end: ScriptEnd) -> None:
-    write_json(place / END, asdict(end))
+    write_json(place / CAPTURE_END, asdict(end))
 
 
 def resolve_earlier_capture(
@@ -186,7 +189,7 @@ def resolve_earlier_capture(
     if place is None:
         raise UsageError(f"{folder}: this folder contains no capture")
     try:
-        end = ScriptEnd.from_json(json.loads((place / END).read_text()))
+        end = ScriptEnd.from_json(json.loads((place / CAPTURE_END).read_text()))
         return _resolve_options(options, place, end, program, reporter)
     except (ValueError, KeyError, TypeError) as error:
         reason = f"{place}: damaged, or from another version: {error!r}"
@@ -201,7 +204,9 @@ def list_programs(place: Path) -> tuple[Path, ...]:
 def find_capture_folder(folder: Path) -> Path | None:
     """Return the capture folder in or at ``folder``, or None."""
     places = (folder, folder / CAPTURE)
-    return next((place for place in places if os.path.isfile(place / END)), None)
+    return next(
+        (place for place in places if os.path.isfile(place / CAPTURE_END)), None
+    )
 
 
 def read_pending_options(folder: Path, reporter: Reporter) -> Options | None:
@@ -215,7 +220,7 @@ def read_pending_options(folder: Path, reporter: Reporter) -> Options | None:
     if os.path.isfile(request):
         options = Options.from_json(json.loads(request.read_text()))
         options = options.with_files(moved_file_finder(folder))
-    elif os.path.isfile(wanted) and os.path.isfile(place / END):
+    elif os.path.isfile(wanted) and os.path.isfile(place / CAPTURE_END):
         options = Options.from_json(json.loads(wanted.read_text()))
         options = resolve_earlier_capture(options, place, None, reporter)
     else:
@@ -665,7 +670,7 @@ def find_unreduced_capture(folder: Path) -> UnreducedCapture | None:
     programs = len([*place.glob("program-*.json")])
     if not programs:
         return None
-    script, end = "", place / END
+    script, end = "", place / CAPTURE_END
     has_ended = os.path.isfile(end)
     with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
         ended = ScriptEnd.from_json(json.loads(end.read_text()))
