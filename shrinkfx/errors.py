@@ -113,8 +113,8 @@ class KnownFailure(ShrinkfxError):
         super().__init__(
             f"known bug: {'; '.join(bugs)}\n"
             "the operators of each known bug, cut out of this program, fail in the "
-            "same way, and without them this program passes; to reduce it anyway: omit "
-            "--known, and name another --out"
+            "same way, and without them this program passes, or its failure does not "
+            "fit the options; to reduce it anyway: omit --known, and name another --out"
         )
 
 

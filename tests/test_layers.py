@@ -358,7 +358,7 @@ def test_strategies_refuse_a_second_name() -> None:
 BUDGETS = {
     "api": 505,
     "check": 3_374,
-    "cli": 1_690,
+    "cli": 1_699,
     "events": 360,
     "explain": 2_340,
     "failure": 1_490,
@@ -370,14 +370,14 @@ BUDGETS = {
     "program": 2_630,
     "protocol": 1_170,
     "report": 3_280,
-    "run": 5_140,
+    "run": 5_148,
     "search": 1_380,
     "strategies": 810,
     "sweep": 550,
     "system": 550,
     "testing": 370,
     "top": 175,
-    "campaign": 541,
+    "campaign": 542,
     "worker": 16_724,
 }
 """The most code lines of each package. Raising one needs a dated reason in

@@ -62,7 +62,7 @@ def find_programs(paths: Sequence[Path], options: Sequence[str]) -> list[Program
     names: set[str] = set()
     programs = []
     for path, own in sorted(entries, key=lambda e: (_size(e[0]), e)):
-        stem = (path.parent if path.name == CAPTURE else path).stem
+        stem = (path.parent if path.name == CAPTURE else path).stem.replace("+", "-")
         name, number = stem, 1
         while name in names:
             number += 1

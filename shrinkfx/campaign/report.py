@@ -112,8 +112,12 @@ def _read(folder: Path) -> KnownBug | None:
 
 
 def name_bugs(folder: Path) -> dict[Path, str]:
-    """Return the names of the known bugs in a folder, by the folders of their runs."""
-    return {each: str(_read(each) or each) for each in find_bug_folders([folder])}
+    """Return the names of the known bugs in a folder, by the folders of their runs.
+
+    A run without a verified repro is no known bug.
+    """
+    found = map(_read, find_bug_folders([folder]))
+    return {bug.folder: str(bug) for bug in found if bug}
 
 
 def _is_same(one: KnownBug, other: KnownBug) -> bool:

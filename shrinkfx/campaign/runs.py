@@ -1,8 +1,8 @@
 """Run shrinkfx on many programs, each in a process of its own, and keep the results.
 
 Each run knows the bugs that earlier runs have reduced, and ends early if its failure is
-one of them. So the first program of a bug is reduced, and the others are recognized. A
-program that may fail without the bug that was found runs again.
+one of them. So the first program of a bug is reduced, and the others are recognized. If
+it is not known whether a program passes without its new bug, it runs again.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _LONGEST_S = 12 * 3600.0
 """Maximum time of one run in seconds, so that no run lasts for ever."""
 
 _MOST_BUGS = 5
-"""Maximum number of runs of one program, each for another bug of it."""
+"""Maximum number of runs of one program."""
 
 _ENDING_S = 30.0
 """Time in seconds that an interrupted run may take to save its state."""
@@ -129,7 +129,7 @@ class Campaign(Record):
 
 
 Listener = Callable[[Campaign, Result], None]
-"""Called after each program, with all results so far."""
+"""Called with all results so far and each new one, after the last run of a program."""
 
 
 def run_campaign(
@@ -142,7 +142,8 @@ def run_campaign(
         tool: the command that runs shrinkfx.
 
     Raises:
-        KeyboardInterrupt: Ctrl-C was pressed; ``listener`` got all results before it.
+        KeyboardInterrupt: Ctrl-C was pressed; ``listener`` got the results of all
+            programs whose last run had ended.
     """
     runs = _Runs(campaign, out.resolve(), tool)
     with ThreadPoolExecutor(campaign.jobs) as pool, runs.stopped_on_error(pool):
@@ -193,7 +194,7 @@ class _Runs:
             raise
 
     def run(self, program: Program) -> list[Result]:
-        """Run shrinkfx on a program, or continue its run; once more for a further bug.
+        """Run shrinkfx on a program as long as it may have another bug.
 
         An error of this machine, such as a full disk, is the result of the program.
         """

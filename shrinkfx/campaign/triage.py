@@ -83,7 +83,7 @@ def triage(
         known: folders with known bugs: folders of earlier runs.
         out: folder for the results; None means ``shrinkfx-out/triage-<number>``.
         jobs: the number of programs at a time.
-        listener: called after each program.
+        listener: called with each result (``runs.Listener``).
 
     Raises:
         UsageError: a path contains no program, a folder in ``known`` does not exist, or

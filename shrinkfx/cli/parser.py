@@ -119,8 +119,9 @@ class TaskOptions:
         more="The repro runs in a [clean environment](#verification). Instead of "
         "REPRO.py, you may pass the folder of a run; shrinkfx then uses the repro in "
         "it. For a folder with the folders of several runs, such as [known "
-        "bugs](howto.md#many-failing-programs), it runs each repro, and the exit code "
-        "is 0 if all of them fail",
+        "bugs](howto.md#many-failing-programs), it runs each repro. The exit code is "
+        "then 0 if all of them fail, 3 if one does not, 2 if one cannot be run, and 4 "
+        "after Ctrl-C",
         brief="run a `repro.py` in an empty folder: does it fail?",
     )
     across: tuple[str, ...] = option(

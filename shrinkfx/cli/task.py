@@ -191,7 +191,7 @@ class _Task:
 
         path = options.model
         is_single = path.is_file() or (path / "repro.py").exists()
-        if bugs := {} if is_single else name_bugs(path):
+        if not is_single and (bugs := name_bugs(path)):
             return verify_known_bugs(bugs, verify, listener)
         return partial(task_output.print_verification, verify(path))
 

@@ -116,7 +116,9 @@ def _print_result(campaign: Campaign, result: Result) -> None:
     count = f"[{over}/{len(campaign.programs)}]"
     name, seconds = Path(result.program.path).name, round(result.seconds)
     ending = f"{result.status}, {seconds} s{describe_reason(result)}"
-    print(f"{count} {name}: {ending}", file=sys.stderr)
+    runs = [each for each in campaign.results if each.program == result.program]
+    again = f" (run {number})" if (number := runs.index(result) + 1) > 1 else ""
+    print(f"{count} {name}{again}: {ending}", file=sys.stderr)
 
 
 def _parser() -> argparse.ArgumentParser:

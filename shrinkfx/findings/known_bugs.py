@@ -73,7 +73,7 @@ class KnownBug:
 
     @property
     def may_hide_another(self) -> bool:
-        """Whether its program may fail without it, too, and this can be tested."""
+        """Whether the program may have another bug, which a run can find."""
         return self.rest != Outcome.PASSED and self.pattern.is_searchable
 
     def may_be(self, failure: Signature) -> bool:

@@ -65,6 +65,7 @@ from shrinkfx.run.context import RunContext, Subject
 from shrinkfx.run.folder import (
     PROGRAM,
     RESULT,
+    TARGET,
     open_journal_for_report,
     open_run_folder,
     read_explanation,
@@ -543,7 +544,7 @@ def collect_run(out: Path, journal: Journal) -> Run:
     reduced = result.get("candidate", {})
     program, candidate = _program(journal, reduced)
     baseline = journal.fact("baseline")
-    known = (baseline or {}).get("target")
+    known = journal.fact(TARGET) or (baseline or {}).get("target")
     lacks_program = baseline is not None and program is None
     target = Signature.from_json(known) if known else None
     summary = _read(out / SUMMARY)

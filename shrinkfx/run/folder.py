@@ -387,6 +387,11 @@ RESULT = "result"
 reduction.
 """
 
+TARGET = "target"
+"""Name of the journal's fact with the failure that the run reduces, if it is another
+one than the baseline's.
+"""
+
 PROGRAM = "program"
 """Name of the journal's fact with the graph that candidates are cut from."""
 
@@ -886,7 +891,7 @@ def _read_journal_state(folder: Path, journal: Journal) -> Run:
             folder,
             _status(folder, journal),
             run["options"].get("name") or Path(run["options"]["model"]).name,
-            _kind(known, journal.fact("unchanged"), sweeps=run["options"]["sweeping"]),
+            _kind(journal, sweeps=run["options"]["sweeping"]),
             (before, progress.operators),
             checks=progress.checks or progress.examples,
             seconds=progress.seconds,
@@ -894,11 +899,12 @@ def _read_journal_state(folder: Path, journal: Journal) -> Run:
         )
 
 
-def _kind(known: Any, unchanged: Any, *, sweeps: object) -> str:  # noqa: ANN401 - JSON
+def _kind(journal: Journal, *, sweeps: object) -> str:
     """Return the kind of failure that the run reduces; '' if it is not known yet."""
-    seen = known or (unchanged or {}).get("base")
-    if seen:
-        return str(seen["target"]["kind"])
+    unchanged = (journal.fact("unchanged") or {}).get("base")
+    seen = journal.fact("baseline") or unchanged or {}
+    if target := journal.fact(TARGET) or seen.get("target"):
+        return str(target["kind"])
     return "sweep" if sweeps else ""
 
 

@@ -2,7 +2,7 @@
 
 The answer is causal, not textual: the operators of the known bug, cut out of the
 program, fail as the program does. If the program passes without them, it has no other
-bug; if it still fails, in the same way or in another, the rest of it is reduced.
+bug; if it still fails, in a way that the options accept, the rest of it is reduced.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Unknown:
     def in_program(self, program: Subject) -> Subject:
         """Return this part of the program, to be reduced."""
         program = replace(program, whole=self.whole)
-        if self.target == program.target:
+        if program.target.admits(self.target):
             return program
         seen = replace(program, target=self.target, rate=1.0, suspects=())
         return seen.with_options(sought=self.target.kind, only=None)
@@ -82,7 +82,7 @@ def leave_out_known_bugs(program: Subject) -> Unknown:
 
     Raises:
         KnownFailure: the program passes without them, or fails in a way that the
-            options exclude.
+            options do not accept.
     """
     context, whole = program.context, program.whole
     if not context.options.known:
@@ -117,22 +117,24 @@ def _test_known_bugs(program: Subject) -> Unknown:
         if failure is None or not _is_requested(failure, found.target, context.options):
             raise record_known_failure(context, (*found.bugs, bug))
         before, found = found, found.without(bug, candidate, failure)
-        if found.target != before.target:
+        if not before.target.admits(found.target):
             waiting = [each for each in bugs if each not in found.bugs]
     return found
 
 
 def _is_requested(failure: Signature, target: Signature, options: Options) -> bool:
-    """Return whether a failure of the rest is the baseline's, or another one to reduce.
+    """Return whether to reduce the rest of a program.
 
     Args:
-        target: the baseline's failure.
+        failure: how the rest fails.
+        target: how the program failed before.
     """
     if target.admits(failure):
         return True
     if options.match or options.check or failure.stage is Stage.PASSING:
         return False
-    return not options.until or is_until_target(options.until, failure)
+    alike = failure.kind is target.kind
+    return alike or not options.until or is_until_target(options.until, failure)
 
 
 _FACT = "folders of known bugs"
@@ -155,8 +157,9 @@ def _run_without(
     """Run a part of a program without the operators of a bug.
 
     Returns:
-        The rest, and how it fails, or None if it passes; or None instead of both if the
-        operators alone do not fail as that part does, or the rest does not tell.
+        That part without the operators, and its failure, None if it passes. If the
+        operators alone do not fail as the part does, or the check of the rest has no
+        verdict, None instead of both.
     """
     whole = unknown.whole
     found = bug.pattern.find_in(whole)
@@ -181,11 +184,16 @@ def _run_without(
 
 
 def _make_asker(program: Subject, without: Sequence[KnownBug]) -> Asker:
-    """Return a query cache of its own for each target that a run may have."""
+    """Return a query cache.
+
+    The journal distinguishes its verdicts by the target, which depends on the bugs that
+    were left out, and by the tested step.
+    """
+    step = program.client.options.only or "all steps"
     return Asker(
         oracle_for(program),
         budget=program.context.budget,
         journal=program.context.journal,
         form=CandidateForm.PROGRAM,
-        build=f"{program.build}, without {counted(len(without), 'known bug')}",
+        build=f"{program.build}, {step}, without {counted(len(without), 'known bug')}",
     )

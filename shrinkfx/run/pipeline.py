@@ -33,6 +33,7 @@ from shrinkfx.run.explaining import (
     write_issue,
 )
 from shrinkfx.run.folder import (
+    TARGET,
     Reduction,
     larger_budget,
     open_run_folder,
@@ -81,6 +82,8 @@ def run(options: Options, out: Path, listener: Listener) -> Reduction:
             for note in unknown.notes:
                 context.note(note)
             program = unknown.in_program(program)
+            if unknown.bugs:
+                context.journal.note(TARGET, asdict(program.target))
             listener(PhaseEntered(Phase.SEARCH))
             state = reduce(program)
             listener(PhaseEntered(Phase.PLAINER))
@@ -96,7 +99,7 @@ def run(options: Options, out: Path, listener: Listener) -> Reduction:
                 raise
             listener(PhaseEntered(Phase.EXPLANATION))
             explained = explain_result(context, final)
-            versions = collect_versions(context, program.client, target)
+            versions = collect_versions(context, program.client, program.target)
         # The times now include the end of the worker process.
         record = replace(record, known=[str(bug.folder) for bug in unknown.bugs])
         record = with_explanation(context.out, record, explained.cause)

@@ -430,20 +430,43 @@ def _bugs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_verify_reports_each_known_bug_of_a_folder(
     bugs: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["verify", str(bugs), "--torch", "2.14.1"]) == 3
+    assert main(["verify", str(bugs), "--torch", "2.14.1"]) == 2
     broken, fails, range_, passes, _, count = capsys.readouterr().out.splitlines()
-    assert broken.startswith("error:     mismatch in compare: ")
+    assert broken.startswith("error: mismatch in compare: ")
     assert broken.endswith(": repro.py: cannot be read")
-    assert fails == f"fails:     wrong cos ({bugs / 'cos'})"
+    assert fails == f"fails: wrong cos ({bugs / 'cos'})"
     assert range_.strip() == "it fails up to 2.14.1"
-    assert passes.startswith("passes:    mismatch in compare: ")
-    assert count == "3 known bugs: 1 with an error, 1 still fail, 1 pass"
+    assert passes.startswith("passes: mismatch in compare: ")
+    assert count == "known bugs: 3; error: 1, fails: 1, passes: 1"
 
 
 def test_verify_of_a_folder_succeeds_if_all_known_bugs_fail(bugs: Path) -> None:
-    for name in ("broken", "sin"):
-        shutil.rmtree(bugs / name)
+    shutil.rmtree(bugs / "broken")
+    assert main(["verify", str(bugs)]) == 3
+    shutil.rmtree(bugs / "sin")
     assert main(["verify", str(bugs)]) == 0
+
+
+@pytest.mark.parametrize("ends", ["raises", "returns"])
+def test_ctrl_c_prints_the_known_bugs_so_far(
+    bugs: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    ends: str,
+) -> None:
+    def verify(options: Options, *_: object, **__: object) -> Confirmed:
+        if options.model.name == "cos" and ends == "raises":
+            raise KeyboardInterrupt
+        is_last = options.model.name == "cos"
+        return Confirmed(None, "another failure", False, interrupted=is_last)
+
+    monkeypatch.setattr("shrinkfx.api.verify", verify)
+    assert main(["verify", str(bugs)]) == 4
+    first, *_, count = capsys.readouterr().out.splitlines()
+    assert first.startswith("ends differently: mismatch in compare: ")
+    assert first.endswith(": another failure")
+    number = 1 if ends == "raises" else 2
+    assert count == f"known bugs: 3; ends differently: {number}, not run: {3 - number}"
 
 
 # A run that is over may get another title, and nothing else.

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-import pytest
 from support.bugs import SIN, WRONG, write_run
 
 from shrinkfx.check.oracle import CheckClient, Limits
 from shrinkfx.errors import KnownFailure
 from shrinkfx.events import ignore_event
 from shrinkfx.failure.signature import Kind, Signature, Stage
+from shrinkfx.findings.known_bugs import KnownBug
 from shrinkfx.findings.pattern import Pattern
 from shrinkfx.options.options import Options
 from shrinkfx.program.candidate import Candidate
@@ -21,7 +21,7 @@ from shrinkfx.protocol.choices import Step
 from shrinkfx.protocol.requests import CheckCandidate, CheckOptions, Request
 from shrinkfx.report.record import ProgramSize
 from shrinkfx.run.context import RunContext, Subject
-from shrinkfx.run.known_bugs import leave_out_known_bugs
+from shrinkfx.run.known_bugs import Unknown, leave_out_known_bugs
 from shrinkfx.testing import chain, whole
 
 PROGRAM = whole(chain("x", "relu", "cos", "tanh", "sin", "exp"))
@@ -31,19 +31,23 @@ Fails = Callable[[set[str]], bool | str]
 
 
 class Worker:
-    """Answers from a predicate over the kept operators, and counts the checks."""
+    """Answers from a predicate over the kept operators, and counts the checks.
 
-    def __init__(self, fails: Fails) -> None:
-        self._fails = fails
+    Args:
+        fails: how operators fail in the first build step.
+        fails_later: how they fail after it.
+    """
+
+    def __init__(self, fails: Fails, fails_later: Fails = lambda _: False) -> None:
+        self._fails, self._fails_later = fails, fails_later
         self.checks: list[set[str]] = []
-        self.steps: list[Step | None] = []
 
     def ask(self, request: Request) -> Ending:
         assert isinstance(request.task, CheckCandidate)
         candidate = Candidate.from_json(PROGRAM.skeleton, request.task.candidate)
-        self.checks.append({*candidate.keep})
-        self.steps.append(request.options.only)
-        if fails := self._fails({*candidate.keep}):
+        self.checks.append(kept := {*candidate.keep})
+        later = request.options.only is None and self._fails_later(kept)
+        if fails := self._fails(kept) or later:
             what = "values" if fails is True else fails
             answer = Checked(Difference(what, "wrong"))
             return Ending("exit", stage="done", answer=answer)
@@ -178,11 +182,21 @@ def test_rest_is_checked_beyond_the_step_at_which_the_program_fails(
     tmp_path: Path,
 ) -> None:
     write_run(tmp_path / "run")
-    worker = Worker(lambda kept: "cos" in kept)
+    worker = Worker(lambda kept: "cos" in kept, fails_later=lambda kept: "sin" in kept)
     program = make_program(worker, tmp_path).with_options(only=Step.LOWERING)
-    with pytest.raises(KnownFailure):
-        leave_out_known_bugs(program)
-    assert worker.steps == [Step.LOWERING, None]
+    unknown = leave_out_known_bugs(program)
+    assert {*unknown.whole.keep} == {"relu", "tanh", "sin", "exp"}
+
+
+def test_same_message_from_other_operators_is_another_target(tmp_path: Path) -> None:
+    first, second = (
+        Signature(Kind.ASSERT, Stage.RUN, "index out of bounds", operators=(name,))
+        for name in ("aten.cos", "aten.sin")
+    )
+    program = make_program(Worker(lambda _: True), tmp_path, target=first)
+    bug = KnownBug.read(write_run(tmp_path / "run"))
+    rest = Unknown(PROGRAM, first).without(bug, PROGRAM, second).in_program(program)
+    assert rest.target.admits(second)
 
 
 def test_bug_with_another_failure_or_without_its_operators_costs_no_check(
