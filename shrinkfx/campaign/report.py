@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import quote
 
-from shrinkfx.campaign.runs import Campaign, Result, Status
+from shrinkfx.campaign.runs import LOGS, Campaign, Result, Status
 from shrinkfx.findings.decisions import counted
 from shrinkfx.findings.known_bugs import KnownBug, find_bug_folders
 from shrinkfx.program.display_text import first_line
 from shrinkfx.program.record import Record
 from shrinkfx.report.template import render
-from shrinkfx.system.folders import draft_of, publish_draft
+from shrinkfx.system.folders import ISSUE, draft_of, publish_draft
 
 PAGE = "triage.html"
 
@@ -142,9 +142,13 @@ def render_lines(campaign: Campaign, bugs: Sequence[Bug], out: Path) -> Iterator
         known = f"known before: {found.issue or found.folder}" if bug.is_known else ""
         yield f"{number}. {found.title}"
         yield f"   {counted(len(bug.members), 'program')}: {_list(bug.members)}"
-        yield f"   {known or found.folder / 'repro.py'}"
+        issue = found.folder / ISSUE
+        yield f"   {known or (issue if issue.is_file() else found.folder / 'repro.py')}"
     for result in list_others(campaign, out):
-        yield f"{result.status}: {result.program.path}{describe_reason(result)}"
+        reason = describe_reason(result)
+        if result.status is Status.PASSES:
+            reason = f": possible reasons are in {LOGS}/{result.program.name}.txt"
+        yield f"{result.status}: {result.program.path}{reason}"
     yield f"see also: {out / PAGE}"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,6 +22,7 @@ from shrinkfx.campaign.runs import (
     save,
 )
 from shrinkfx.errors import UsageError
+from shrinkfx.findings.known_bugs import RUNS
 from shrinkfx.options.options import check_folders
 from shrinkfx.protocol.flags import require_above_zero
 from shrinkfx.system.folders import lock_folder, output_folder
@@ -31,6 +32,10 @@ NEW_BUG, UNKNOWN, INTERRUPTED = 10, 11, 4
 
 _EVERY_S = 10.0
 """Minimum time in seconds between two versions of the page."""
+
+
+OnStart = Callable[[Campaign, Path], None]
+"""Called with the programs, and with the folder of their runs."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +79,7 @@ def triage(
     out: str | Path | None = None,
     jobs: int = 1,
     listener: Listener = lambda *_: None,
+    on_start: OnStart = lambda *_: None,
 ) -> Triage:
     """Reduce a program of each bug, and recognize the others.
 
@@ -84,6 +90,7 @@ def triage(
         out: folder for the results; None means ``shrinkfx-out/triage-<number>``.
         jobs: the number of programs at a time.
         listener: called with each result (``runs.Listener``).
+        on_start: called before the first run.
 
     Raises:
         UsageError: a path contains no program, a folder in ``known`` does not exist, or
@@ -100,7 +107,7 @@ def triage(
         if (folder / STATE).exists():
             advice = f"to continue it: {resume_command(folder)}"
             raise UsageError(f"--out {folder} contains a triage; {advice}")
-        return _run(campaign, folder, listener)
+        return _run(campaign, folder, listener, on_start)
 
 
 def resume(
@@ -108,11 +115,13 @@ def resume(
     *,
     jobs: int | None = None,
     listener: Listener = lambda *_: None,
+    on_start: OnStart = lambda *_: None,
 ) -> Triage:
     """Continue a triage that was interrupted or killed.
 
     Args:
         jobs: the number of programs at a time; None keeps that of the triage.
+        listener, on_start: as for ``triage``.
 
     Raises:
         UsageError: the folder contains no triage, or another process uses it.
@@ -130,14 +139,16 @@ def resume(
                 f"--resume {folder}: {campaign.cwd} no longer exists, and options of "
                 "the runs may refer to it"
             )
-        return _run(campaign, folder, listener)
+        return _run(campaign, folder, listener, on_start)
 
 
 def resume_command(folder: Path) -> str:
     return f"shrinkfx triage --resume {shlex.quote(str(folder))}"
 
 
-def _run(campaign: Campaign, folder: Path, listener: Listener) -> Triage:
+def _run(
+    campaign: Campaign, folder: Path, listener: Listener, on_start: OnStart
+) -> Triage:
     last, interrupted, written = campaign, True, 0.0
 
     def ended(now: Campaign, result: Result) -> None:
@@ -149,6 +160,7 @@ def _run(campaign: Campaign, folder: Path, listener: Listener) -> Triage:
         listener(now, result)
 
     _write(campaign, folder)
+    on_start(campaign, folder / RUNS)
     with suppress(KeyboardInterrupt):
         run_campaign(campaign, folder, ended)
         interrupted = False

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from shrinkfx.campaign import triage
 from shrinkfx.campaign.report import describe_reason, render_lines
-from shrinkfx.campaign.runs import Campaign, Result
+from shrinkfx.campaign.runs import Campaign, Result, Status
 from shrinkfx.campaign.triage import (
     INTERRUPTED,
     NEW_BUG,
@@ -70,14 +70,16 @@ def _split(words: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
 
 
 def _run(arguments: argparse.Namespace, options: Sequence[str]) -> Triage:
-    jobs, listener = arguments.jobs, _print_result
+    jobs = arguments.jobs
     if arguments.resume:
         if arguments.paths or options or arguments.known or arguments.out:
             raise UsageError(
                 "--resume reuses the programs and options of the triage: pass only "
                 "--jobs with it"
             )
-        return triage.resume(arguments.resume, jobs=jobs, listener=listener)
+        return triage.resume(
+            arguments.resume, jobs=jobs, listener=_print_result, on_start=_print_start
+        )
     if not arguments.paths:
         raise UsageError("the paths of the programs are missing: shrinkfx triage DIR")
     _require_run_options(options)
@@ -87,7 +89,8 @@ def _run(arguments: argparse.Namespace, options: Sequence[str]) -> Triage:
         known=arguments.known,
         out=arguments.out,
         jobs=usual_jobs() if jobs is None else jobs,
-        listener=listener,
+        listener=_print_result,
+        on_start=_print_start,
     )
 
 
@@ -111,13 +114,26 @@ def _require_run_options(words: Sequence[str]) -> None:
         )
 
 
+def _print_start(campaign: Campaign, runs: Path) -> None:
+    print(
+        f"programs to run: {len(campaign.pending)}, {campaign.jobs} at a time; each "
+        f"takes minutes. To see the runs at work: shrinkfx --list {runs}",
+        file=sys.stderr,
+    )
+
+
 def _print_result(campaign: Campaign, result: Result) -> None:
     over = len(campaign.programs) - len(campaign.pending)
     count = f"[{over}/{len(campaign.programs)}]"
     name, seconds = Path(result.program.path).name, round(result.seconds)
     ending = f"{result.status}, {seconds} s{describe_reason(result)}"
     runs = [each for each in campaign.results if each.program == result.program]
-    again = f" (run {number})" if (number := runs.index(result) + 1) > 1 else ""
+    is_first = runs.index(result) == 0
+    if result.status is Status.KNOWN:
+        bugs = ", ".join(Path(folder).name for folder in result.known)
+        ending = f"{'has the bug of' if is_first else 'no bug besides'} {bugs}"
+        ending += f", {seconds} s"
+    again = "" if is_first else " (run again for a second bug)"
     print(f"{count} {name}{again}: {ending}", file=sys.stderr)
 
 

@@ -355,10 +355,11 @@ def test_command_prints_a_bug_with_its_programs(
         "1. mismatch in compare: 3 of 4 elements differ\n"
         "   2 programs: first.pt2, second.pt2\n"
         f"   {out}/runs/first/repro.py\n"
-        f"passes: {programs}/passes.pt2\n"
+        f"passes: {programs}/passes.pt2: possible reasons are in logs/passes.txt\n"
         f"see also: {out}/triage.html\n"
     )
-    assert "[2/3] second.pt2: known, 2 s: known bug: cos\n" in printed.err
+    assert f"shrinkfx --list {out}/runs" in printed.err.splitlines()[0]
+    assert "[2/3] second.pt2: has the bug of first, 2 s\n" in printed.err
     (bug,) = json.loads((out / STATE).read_text())["bugs"]
     assert bug["operators"] == ["aten.cos.default"]
     page = (out / "triage.html").read_text()
