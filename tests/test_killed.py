@@ -258,7 +258,7 @@ def kill_at_random(
 
 
 @pytest.mark.parametrize(
-    "times", [2, pytest.param(50, marks=pytest.mark.slow)], ids=str
+    "times", [4, pytest.param(50, marks=pytest.mark.slow)], ids=str
 )
 def test_killed_run_resumes_to_the_same_result(
     either: Run, tmp_path: Path, marked: Callable[[], list[int]], times: int

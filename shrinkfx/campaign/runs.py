@@ -37,7 +37,7 @@ TOOL = (sys.executable, "-P", "-m", "shrinkfx.campaign.child")
 _LONGEST_S = 12 * 3600.0
 """Maximum time of one run in seconds, so that no run lasts for ever."""
 
-_MOST_BUGS = 5
+_MOST_RUNS = 5
 """Maximum number of runs of one program."""
 
 _ENDING_S = 30.0
@@ -199,7 +199,7 @@ class _Runs:
         An error of this machine, such as a full disk, is the result of the program.
         """
         results = [self._run_once(program, program.name)]
-        while len(results) < _MOST_BUGS and self._may_have_another_bug(results):
+        while len(results) < _MOST_RUNS and self._may_have_another_bug(results):
             name = f"{program.name}+{len(results) + 1}"
             results.append(self._run_once(program, name))
         return results
@@ -207,8 +207,8 @@ class _Runs:
     def _may_have_another_bug(self, results: Sequence[Result]) -> bool:
         """Return whether a program may fail without the bug of its last run."""
         last = results[-1]
-        is_first_or_other = len(results) == 1 or bool(last.known)
-        if last.status is not Status.REDUCED or not is_first_or_other:
+        is_new = len(results) == 1 or bool(last.known)  # else the bug before, again
+        if last.status is not Status.REDUCED or not is_new:
             return False
         with suppress(OSError, ValueError):
             return KnownBug.read(self._out / last.folder).may_hide_another

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from support.bugs import SIN, WRONG, write_run
 
@@ -89,16 +90,10 @@ def make_program(
     return Subject(context, PROGRAM, size, client, target, rate)
 
 
-def find(
-    known: Path,
-    fails: Fails,
-    max_checks: int | None = None,
-    rate: float = 1.0,
-    until: str | None = None,
-    target: Signature = WRONG,
-) -> Found:
+def find(known: Path, fails: Fails, **settings: Any) -> Found:
+    """Leave out the known bugs of a program (``make_program``)."""
     worker = Worker(fails)
-    program = make_program(worker, known, max_checks, rate, until, target)
+    program = make_program(worker, known, **settings)
     context = program.context
     try:
         unknown = leave_out_known_bugs(program)

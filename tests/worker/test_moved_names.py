@@ -81,7 +81,7 @@ def reduce(
     planted = ROOT / "repros" / case / "planted.py"
     out = folder / "out"
     command = [sys.executable, "-m", "shrinkfx", str(model), "--out", str(out)]
-    command += ["--preload", str(planted), "--max-checks", "1", "--no-progress", *more]
+    command += ["--preload", str(planted), "--max-checks", "4", "--no-progress", *more]
     path = os.pathsep.join([str(HIDING), os.environ.get("PYTHONPATH", "")])
     variables = {**os.environ, "PYTHONPATH": path, "HIDDEN_NAME": name}
     done = subprocess.run(
