@@ -56,7 +56,7 @@ from shrinkfx.program.view import View
 # Checks of programs with large inputs are slow, so this strategy runs before the others
 # for printed programs. Each size keeps its remainder modulo the width of a tile,
 # because many failures depend on it. Programs with at most 1 MiB of inputs and weights
-# are left to shrink_sizes.
+# are left to minimize_sizes and shrink_sizes.
 
 
 class BisectSizes:
@@ -446,14 +446,14 @@ class SimplifyLayouts:
 # by one: together with all equal sizes, and alone unless a dim is declared for it.
 
 
-class ShrinkSizes:
-    """Propose all sizes at their minimum, then parts, single ones, less; then pairs.
+class MinimizeSizes:
+    """Propose all sizes at their minimum, then parts, and single ones.
 
     Equal numbers in statements follow. The size at which a dynamic program fails
     changes only in proposals for that size.
     """
 
-    name = "shrink_sizes"
+    name = "minimize_sizes"
     kind = Kind.SIZES
     combines = False
     """The fitter tested each proposal with everything else unchanged."""
@@ -468,6 +468,18 @@ class ShrinkSizes:
         yield from lower_to_goals(view.listing, view.types, dict.fromkeys(free, 2))
         for group in sizes:
             yield from _alone(group, group.least)
+
+
+class ShrinkSizes:
+    """Propose less for each size, for equal sizes together or alone; then for pairs."""
+
+    name = "shrink_sizes"
+    kind = Kind.SIZES
+    combines = False
+    """As for the minimum."""
+
+    def propose(self, view: View) -> Iterator[Rewrite]:
+        sizes = list_size_groups(view.listing, view.types)
         for group in sizes:
             for size in smaller_sizes(group.size, group.least):
                 yield from lower_to_goals(view.listing, view.types, {group: size})
@@ -488,27 +500,19 @@ def smaller_sizes(size: int, least: int = 1) -> Iterator[int]:
     Code that works in blocks fails just above a block or at whole blocks. So 17 comes
     early, and so does the block of which the size is a multiple. Then come sizes closer
     and closer to the present one. They are the same for all sizes in the neighborhood,
-    so that queries of an earlier search down to 1 are not repeated. They come first for
-    a large size: if 1 and 17 do not fail, the failure probably depends on a threshold.
+    so that queries of an earlier search down to 1 are not repeated.
     """
     near = [((size - 2) >> k << k) + 1 for k in range(size.bit_length(), 0, -1)]
-    if {size, size - 1} & {*_BLOCKS}:
+    if 1 in (size.bit_count(), (size - 1).bit_count()):
         near = [size // 2 + 1]
-    divisor = size & -size
-    block = divisor if divisor < size else size // 2
-    above = [each + 1 for each in _BLOCKS]
-    blocks = [block] * (block > 3)
-    few = [2, 3, 17, 33, 9, 5, *blocks, *above]
-    large = size > _MANY
-    order = [1, 17, *blocks, *near, *few] if large else [1, *few, *near]
-    order.append(size - 1)
-    yield from (each for each in dict.fromkeys(order) if least <= each < size)
+    block = size & -size if size.bit_count() > 1 else size // 2
+    few = [1, 2, 3, 17] if size <= _MANY or size % 3 == 0 else [1, 17]
+    order = dict.fromkeys([*few, block, *near, size - 1])
+    yield from (each for each in order if least <= each < size)
 
 
 _MANY = 64
-"""Above this size, bisection comes before the small sizes."""
-
-_BLOCKS = tuple(1 << k for k in range(1, 32))
+"""Above this size, 2 and 3 are no likely thresholds; 3 may be a divisor."""
 
 
 def smaller_size_pairs(sizes: Sequence[SizeGroup]) -> Iterator[Mapping[SizeGroup, int]]:

@@ -55,8 +55,9 @@ ORDER_FOR_LISTINGS = (
     "bisect_sizes",
     *("shrink_branches", "redirect_operands", "make_dims_static", "simplify_weights"),
     *("simplify_values", "simplify_dtypes", "simplify_layouts", "simplify_arguments"),
-    # Last, because a size that matters takes the most queries of all.
-    *("shrink_sizes", "drop_dims"),
+    # Last, because a size that matters takes the most queries of all. Dims are removed
+    # before that, because removing one later has all of these queried again.
+    *("minimize_sizes", "drop_dims", "shrink_sizes"),
 )
 
 

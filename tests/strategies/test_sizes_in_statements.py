@@ -13,7 +13,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from support.fake_fitter import FakeFitter, is_program, types_in
 from support.listings import codes, given, listing
-from support.small import drawn, reduced, shape
+from support.small import SIZES, drawn, reduced, shape
 
 from shrinkfx.program.listing.changes import Change, Resize, Write, apply_changes
 from shrinkfx.program.listing.printed_program import MAIN, LeafKind, PrintedProgram
@@ -25,7 +25,7 @@ ARANGE = "a = aten.arange.default(975)\nreturn a"
 def searched(
     program: PrintedProgram, fails: Callable[[PrintedProgram], bool]
 ) -> tuple[PrintedProgram, int]:
-    return reduced(program, fails, ["shrink_sizes"], fitter=FakeFitter())
+    return reduced(program, fails, SIZES, fitter=FakeFitter())
 
 
 def made(program: PrintedProgram, name: str) -> tuple[int, ...]:

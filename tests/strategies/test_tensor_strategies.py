@@ -13,7 +13,7 @@ from hypothesis import given as given_cases
 from hypothesis import settings
 from hypothesis import strategies as st
 from support.listings import given, listing
-from support.small import Fits, always, called, drawn, reduced, shape, view
+from support.small import SIZES, Fits, always, called, drawn, reduced, shape, view
 
 from shrinkfx.errors import InvalidEdit
 from shrinkfx.program.edits import Rewrite
@@ -53,6 +53,7 @@ from shrinkfx.strategies.tensors import (
     BisectSizes,
     DropDims,
     MakeDimsStatic,
+    MinimizeSizes,
     ShrinkSizes,
     SimplifyDtypes,
     SimplifyLayouts,
@@ -198,7 +199,7 @@ def test_size_shrinks_to_the_end_of_a_needed_range() -> None:
         return is_outside(p) and p.dims[0].high == 128
 
     start = dynamic(example=40, failing=200)
-    best, questions = reduced(start, fails, ["shrink_sizes", "make_dims_static"])
+    best, questions = reduced(start, fails, [*SIZES, "make_dims_static"])
     assert best.dims[0].high == 128
     assert shape(best, "x", Run.FAILING)[0] == 129
     assert shape(best, "x")[0] == 2
@@ -518,9 +519,7 @@ def search_weights(
 
 def test_large_weight_is_eliminated_in_two_queries() -> None:
     program = listing(MM, saved("w", 2048, 2048), given("x", drawn(4, 2048)))
-    best, questions = reduced(
-        program, lambda p: True, ["simplify_weights", "shrink_sizes"]
-    )
+    best, questions = reduced(program, lambda p: True, ["simplify_weights", *SIZES])
     assert best.weights == ()
     assert best.main.statements[0].code == "torch.ops.aten.mm.default(x, w)"
     assert (shape(best, "w"), fill_of(best, "w")) == ((1, 1), Constant(1.0))
@@ -703,7 +702,7 @@ def search_sizes(
     fails: Callable[[PrintedProgram], bool],
     fits: Callable[[PrintedProgram], bool] = always,
 ) -> tuple[PrintedProgram, int]:
-    return reduced(program, fails, ["shrink_sizes"], fits)
+    return reduced(program, fails, SIZES, fits)
 
 
 def test_all_sizes_become_one_in_one_query() -> None:
@@ -741,7 +740,14 @@ def test_size_threshold_is_found_by_bisection(least: int) -> None:
     program = listing(RELU, given("x", drawn(1000)))
     best, asked = search_sizes(program, lambda p: shape(p, "x")[0] >= least)
     assert shape(best, "x") == (least,)
-    assert asked <= 26
+    assert asked <= 23
+
+
+def test_large_size_shrinks_to_a_divisor() -> None:
+    program = listing(RELU, given("x", drawn(99)))
+    best, asked = search_sizes(program, lambda p: shape(p, "x")[0] % 3 == 0)
+    assert shape(best, "x") == (3,)
+    assert asked <= 7
 
 
 @pytest.mark.parametrize("least", [2, 4, 100, 600])
@@ -800,28 +806,29 @@ def test_sizes_in_lists_follow_but_single_numbers_do_not() -> None:
         mul = aten.mul.Tensor(expand, 12)
         return mul"""
     program = listing(text, given("x", drawn(12, 1)))
-    first, *_ = ShrinkSizes().propose(view(program))
+    first, *_ = MinimizeSizes().propose(view(program))
     assert first.changes == (Resize("x", 0, 1), Write(MAIN, "expand", 2, "1"))
 
 
 def test_small_numbers_in_lists_are_not_resized() -> None:
     text = "permute = aten.permute.default(x, [0, 2, 1])\nreturn permute"
     program = listing(text, given("x", drawn(2, 1, 1)))
-    assert {
-        type(c) for e in ShrinkSizes().propose(view(program)) for c in e.changes
-    } == {Resize}
+    for strategy in (MinimizeSizes(), ShrinkSizes()):
+        edits = strategy.propose(view(program))
+        assert {type(c) for edit in edits for c in edit.changes} <= {Resize}
 
 
 def test_index_inputs_are_redrawn_below_the_new_size() -> None:
     indices = replace(drawn(3, dtype="int64"), fill=Seeded("randint", 0, 100))
     program = listing(MM, given("w", drawn(100), "buffer"), given("x", indices))
     edits = [edit.changes for edit in ShrinkSizes().propose(view(program))]
-    refill = Refill("x", Seeded("randint", 0, 2), Run.EXAMPLE)
-    assert (Resize("w", 0, 2, None), refill) in edits
+    refill = Refill("x", Seeded("randint", 0, 17), Run.EXAMPLE)
+    assert (Resize("w", 0, 17, None), refill) in edits
 
 
 def test_sizes_of_one_give_no_proposals() -> None:
     program = listing(ADD, given("x", drawn(1, 1)), given("y", drawn()))
+    assert list(MinimizeSizes().propose(view(program))) == []
     assert list(ShrinkSizes().propose(view(program))) == []
 
 
@@ -840,7 +847,7 @@ def derived(**runs: int) -> PrintedProgram:
 
 
 def test_derived_size_shrinks_with_its_dim_and_the_range_widens() -> None:
-    first, *_ = ShrinkSizes().propose(view(derived(example=40)))
+    first, *_ = MinimizeSizes().propose(view(derived(example=40)))
     assert first.changes == (
         Resize("x", 0, 2, Run.EXAMPLE),
         Resize("y", 0, 5, Run.EXAMPLE),
@@ -878,7 +885,7 @@ def test_dynamic_size_at_which_it_fails_does_not_become_one() -> None:
 def test_auto_dims_of_equal_size_shrink_together() -> None:
     auto = {0: "torch.export.Dim.AUTO(min=2)"}
     x, y = called("x", drawn(40), auto), called("y", drawn(40), auto)
-    first, *_ = ShrinkSizes().propose(view(listing(ADD, x, y)))
+    first, *_ = MinimizeSizes().propose(view(listing(ADD, x, y)))
     assert first.changes == tuple(Resize(n, 0, 2, Run.EXAMPLE) for n in "xy")
 
 
@@ -1026,7 +1033,7 @@ def test_two_tied_sizes_shrink_independently_of_a_third(
         return all(s >= min(size, n) for s, n in zip(shape_of(p), least, strict=True))
 
     fitter = Tied(ties=(tie,))
-    best, _ = reduced(program, fails, ["shrink_sizes"], fitter.is_tied, fitter)
+    best, _ = reduced(program, fails, SIZES, fitter.is_tied, fitter)
     needs = dict(zip("xyz", (min(size, n) for n in least), strict=True))
     needs |= dict.fromkeys(tie, max(needs[name] for name in tie))
     assert {name: shape(best, name) for name in "xyz"} == {

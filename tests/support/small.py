@@ -27,9 +27,10 @@ from support.listings import listed
 
 Says = Callable[[PrintedProgram], bool]
 
+SIZES = ("minimize_sizes", "shrink_sizes")
 ALL = (
     *("make_dims_static", "simplify_weights", "simplify_values"),
-    *("simplify_dtypes", "simplify_layouts", "shrink_sizes"),
+    *("simplify_dtypes", "simplify_layouts", *SIZES),
 )
 """The strategies for what a program is given, in the order of a search."""
 
