@@ -28,6 +28,7 @@ from shrinkfx.protocol.requests import CheckOptions, CheckOriginal, Request, Set
 from shrinkfx.testing import chain, whole
 from shrinkfx.worker import disk_space
 from shrinkfx.worker.aoti import backend as aoti
+from shrinkfx.worker.checking import reference
 from shrinkfx.worker.checking.check import (
     Check,
     add_tails,
@@ -36,7 +37,7 @@ from shrinkfx.worker.checking.check import (
     find_unexpected_mismatches,
     require_same_failure,
 )
-from shrinkfx.worker.eager.intermediates import FILLINGS
+from shrinkfx.worker.eager.intermediates import FILLINGS, run_eager
 from shrinkfx.worker.explaining.recording import Recording
 from shrinkfx.worker.graph.rebuild import RebuiltCandidate
 from shrinkfx.worker.model import Inputs
@@ -512,6 +513,42 @@ def checked(folder: Path, **options: Any) -> Checked:
     assert isinstance(answer, Checked)
     assert answer.difference
     return answer
+
+
+@pytest.mark.parametrize(
+    ("sought", "is_stored", "expected"),
+    [
+        ("crash", False, ["eager", "compiled", "eager"]),
+        ("crash", True, ["compiled", "eager", "eager"]),
+        ("mismatch", True, ["eager", "eager", "compiled"]),
+    ],
+)
+def test_search_for_crashes_waits_with_eager_runs(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    sought: str,
+    is_stored: bool,
+    expected: list[str],
+) -> None:
+    """If the package is stored, eager passed in an earlier check of the program."""
+    ran: list[str] = []
+
+    def compiled(x: Tensor) -> Tensor:
+        ran.append("compiled")
+        return x * 3
+
+    def eager(*args: Any, **options: Any) -> list[Any]:
+        ran.append("eager")
+        return run_eager(*args, **options)
+
+    monkeypatch.setattr(aoti, "build_once", lambda *_: "package")
+    monkeypatch.setattr(aoti, "load", lambda _: compiled)
+    monkeypatch.setattr(reference, "run_eager", eager)
+    package = tmp_path / "package.pt2"
+    if is_stored:
+        package.touch()
+    checked(tmp_path, sought=sought, package=str(package))
+    assert ran == expected
 
 
 def test_generated_code_of_a_checked_program_is_kept(

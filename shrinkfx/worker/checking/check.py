@@ -353,8 +353,10 @@ def check_compiled(check: Check) -> Answer:
         check = replace(check, run=run)
     before, reference = check.references()
     note(Stage.EAGER)
-    reference.run_eager()
-    before.run_eager()
+    # If the package is stored, eager passed in an earlier run of this program.
+    if not (reference.may_wait and options.package and Path(options.package).exists()):
+        reference.run_eager()
+        before.run_eager()
     red_zones.log_zone_protection()
     red_zones.check_zones(" in eager")
     note(Stage.COMPILE)

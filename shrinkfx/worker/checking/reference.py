@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import cache, partial
 from typing import Any, Self
 
 import torch
@@ -13,7 +13,7 @@ from torch import fx
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 
-from shrinkfx.failure.signature import Stage
+from shrinkfx.failure.signature import Kind, Stage
 from shrinkfx.protocol.answers import Answer, Checked, Difference, Invalid
 from shrinkfx.protocol.requests import CheckOptions, ComparisonOptions
 from shrinkfx.worker.eager.intermediates import (
@@ -29,6 +29,7 @@ from shrinkfx.worker.eager.intermediates import (
     widen_dtype,
 )
 from shrinkfx.worker.forkserver.supervise import Note
+from shrinkfx.worker.graph.describe import mutates
 from shrinkfx.worker.graph.rebuild import RebuiltCandidate
 from shrinkfx.worker.model import MUTATIONS, Inputs, flat_inputs, shared_weights
 from shrinkfx.worker.private_api import graph_api
@@ -36,40 +37,45 @@ from shrinkfx.worker.private_api.graph_api import pytree
 
 
 class Reference:
-    """Runs a program in eager, and compares compiled results with eager's."""
+    """Runs a program in eager, and compares compiled results with eager's.
+
+    Attributes:
+        may_wait: eager can run after the compiled program, which probably crashes and
+            changes no values that eager needs.
+    """
 
     def __init__(self, run: RebuiltCandidate, options: CheckOptions) -> None:
         self._run = run
         self.calls = options.calls
-        # A different seed in the second run shows which values are random. The compiled
-        # program draws other numbers, unless it has an option to draw those of eager.
-        self._second_seed = SEED if options.fallback_random else SEED + 1
         self._taps = bool(options.taps)
         self._sought = options.sought
         self._close = Closeness.of(options)
         self._must_run = options.reference
-        self._expected: list[Any] | None = None
-        self._repeated: list[Any] = []
+        crashes = options.sought in (Kind.CRASH, Kind.IMA)
+        self.may_wait = crashes and not mutates(run.exported)
         self._error = ""
-        self._run_in_float64 = functools.cache(
-            lambda: run_in_float64(run.exported, run.failing, calls=options.calls)
-        )
+        # A different seed in the second run shows which values are random. The compiled
+        # program draws other numbers, unless it has an option to draw those of eager.
+        other = SEED if options.fallback_random else SEED + 1
+        program, calls = (run.exported, run.failing), options.calls
+        eager = partial(run_eager, *program, calls=calls)
+        self._first = cache(partial(eager, seed=SEED, memory=0))
+        self._second = cache(partial(eager, seed=other, memory=1))
+        self._run_in_float64 = cache(partial(run_in_float64, *program, calls=calls))
 
     def run_eager(self) -> None:
-        """Run eager twice. Errors are kept if the input program also fails in eager."""
+        """Run eager twice. Errors are kept if the input program also fails in eager.
+
+        A search for crashes runs it again only for a comparison, which is rare.
+        """
         try:
-            self._expected = self._results(SEED)
-            self._repeated = self._results(self._second_seed, memory=1)
+            self._first()
+            if not self.may_wait:
+                self._second()
         except Exception as error:
             if self._must_run:
                 raise
             self._error = f"{type(error).__name__}: {error}"
-
-    def _results(self, seed: int, memory: int = 0) -> list[Any]:
-        run, calls = self._run, self.calls
-        return run_eager(
-            run.exported, run.failing, seed=seed, calls=calls, memory=memory
-        )
 
     def judge(self, compiled: Callable[..., Any], note: Note) -> Checked | Invalid:
         """Run the compiled program; return how its results differ from eager's."""
@@ -91,17 +97,16 @@ class Reference:
 
     def compare(self, actual: list[Any]) -> Checked:
         """Compare results with eager's; return the difference as an answer."""
-        if self._expected is None or not self._must_run:
+        if not self._must_run:
             return Checked()
-        results = actual, self._expected, self._repeated
+        results = actual, self._first(), self._second()
         difference = compare(*results, self._run_in_float64, self._sought, self._close)
         names = self._differing_names(actual) if difference and self._taps else ()
-        skipped = count_unstable_outputs(self._expected, self._repeated)
+        skipped = count_unstable_outputs(*results[1:])
         return Checked(difference, tuple(names), skipped)
 
     def _differing_names(self, actual: list[Any]) -> list[str]:
         """Return the names of the results that differ from eager's."""
-        assert self._expected is not None
 
         def differs(place: int, actual: Any, expected: Any, again: Any) -> bool:
             def one() -> list[Any] | None:
@@ -111,7 +116,7 @@ class Reference:
             results = [actual], [expected], [again]
             return compare(*results, one, close=self._close) is not None
 
-        values = zip(actual, self._expected, self._repeated, strict=True)
+        values = zip(actual, self._first(), self._second(), strict=True)
         names = enumerate(self._run.outputs)
         return [
             name
@@ -128,7 +133,7 @@ class Reference:
             [] if the tolerances of ``torch.testing`` are enough.
         """
         try:
-            results = self._results(SEED)
+            results = self._first()
         except Exception:  # noqa: BLE001 - eager may fail where the original does
             return []
         exact = self._run_in_float64() or results
@@ -245,7 +250,7 @@ def compare(
         return Difference("number", text)
     differences: dict[bool, Difference] = {}  # the first of each sort; key: is it nan?
     results = actual, expected, again
-    for difference in _differences(*results, functools.cache(exact), close):
+    for difference in _differences(*results, cache(exact), close):
         differences.setdefault(difference.what == "nan", difference)
     if not differences:
         return None
@@ -273,7 +278,7 @@ def _differences(
     for position, (a, e, r) in enumerate(zip(actual, expected, again, strict=True)):
         if position in mismatched:
             continue
-        same = functools.partial(_same_number, close=close)
+        same = partial(_same_number, close=close)
         if isinstance(e, _NUMBER) and same(e, r) and not same(a, e):
             text = f"output {position}: {a}, eager gives {e}"
             yield Difference("values", text)
