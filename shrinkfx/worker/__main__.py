@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 from shrinkfx.errors import REPORT_BUG, SEE_DOCTOR, LoadError
 from shrinkfx.protocol.answers import Ready
 from shrinkfx.protocol.choices import Backend
-from shrinkfx.protocol.requests import ForkServer, Job, Request, Setup
+from shrinkfx.protocol.requests import ForkServer, Job, Request, RunPreload, Setup
 from shrinkfx.versions import RANGE, why_too_old, why_untested
 from shrinkfx.worker.child_main import JOB, AnyWorker, choose_work
 from shrinkfx.worker.forkserver import last_words
@@ -93,6 +93,7 @@ def _prepend_current_folder() -> None:
 
 def _serve(line: Line, worker: AnyWorker, directory: Path) -> None:
     from shrinkfx.worker.aoti.first_lowering import FirstLowering
+    from shrinkfx.worker.preloads.alone import first_snapshot
 
     compiles = worker.setup.backend != Backend.INTERPRETER
     lowers_first = compiles and worker.setup.first_lowering
@@ -100,6 +101,9 @@ def _serve(line: Line, worker: AnyWorker, directory: Path) -> None:
 
     def work(request: Request) -> Work:
         first.lower_before(request)
+        if isinstance(request.task, RunPreload):
+            with contextlib.suppress(Exception):  # each child raises it, too
+                first_snapshot()
         return choose_work(worker, request)
 
     settle = functools.partial(_configure_fork, worker.setup.gpus)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import importlib
 import os
@@ -42,7 +43,8 @@ def register(script: Path, setup: Setup, operators: Sequence[str]) -> Registered
     bare_script.set_environment_and_path(
         bare_script.environment(home), str(script.parent)
     )
-    before, known = Snapshot(), _registered()
+    before, known = first_snapshot(), _registered()
+    before.note_state()
     with FileRecorder() as recorder:
         with shared_extensions(home, script):
             _run(script)
@@ -210,6 +212,10 @@ class Snapshot:
             importlib.import_module(name)
         self._modules = set(_modules())
         self._values = {place: (at, value) for place, at, _, value in _values()}
+        self.note_state()
+
+    def note_state(self) -> None:
+        """Note the settings and environment variables of this moment."""
         self._state = _state()
 
     def changes(self, operators: Mapping[str, str]) -> Changes:
@@ -250,6 +256,12 @@ class Snapshot:
         is_operator = isinstance(key, graph_api.OpOverload)
         home = getattr(value, "__module__", "")
         return is_operator and isinstance(value, FunctionType) and home in self._modules
+
+
+@functools.cache
+def first_snapshot() -> Snapshot:
+    """Return the first snapshot of this process, or of the server that forked it."""
+    return Snapshot()
 
 
 def describe_registrations(operator: str) -> str:
