@@ -27,13 +27,14 @@ from _haystack import (
     LstmTagger,
     ResidualCnn,
     TemporalConv,
+    Transformer,
     random_ids,
     random_tensor,
 )
 
 BUGS: dict[str, Callable[[Tensor], Tensor]] = {
     "atan": torch.atan,
-    "erf": torch.erf,
+    "erfc": torch.erfc,
     "expm1": torch.expm1,
     "log1p": lambda x: torch.log1p(x.abs()),
     "sinh_of_cosh": lambda x: torch.sinh(torch.cosh(x.tanh())),
@@ -42,10 +43,23 @@ BUGS: dict[str, Callable[[Tensor], Tensor]] = {
     "trunc": torch.trunc,
     "sign": torch.sign,
     "asinh": torch.asinh,
+    "acosh": lambda x: torch.acosh(x.abs() + 2),
+    "tan": lambda x: torch.tan(x.tanh()),
+    "floor": torch.floor,
+    "lgamma": lambda x: torch.lgamma(x.abs() + 1),
+    "atan2": lambda x: torch.atan2(x, x.abs() + 1),
+    "triu": lambda x: torch.triu(x),
+    "log2": lambda x: torch.log2(x.abs() + 1),
+    "hypot": lambda x: torch.hypot(x, x.tanh()),
+    "roll": lambda x: torch.roll(x, 1, -1),
+    "fmod": lambda x: torch.fmod(x, x.abs() + 1),
 }
 HEALTHY: dict[str, Callable[[Tensor], Tensor]] = {
     "healthy": torch.tanh,
     "healthy_sinh": lambda x: torch.sinh(x.tanh()),
+    "healthy_sort": lambda x: torch.sort(x, -1).values,
+    "healthy_round": lambda x: torch.round(x * 10) / 10,
+    "healthy_norm": lambda x: x / x.norm(dim=-1, keepdim=True),
 }
 TWO = {
     "two_of_atan_and_log1p": ("atan", "log1p"),
@@ -88,8 +102,18 @@ def temporal(needle: nn.Module) -> Made:
     return TemporalConv(needle), (random_tensor(2, 4, 12, seed=1),)
 
 
-MODELS = {"dlrm": dlrm, "cnn": cnn, "lstm": lstm, "temporal": temporal}
-"""None calls an operator with a planted bug; a transformer's gelu calls erf."""
+def transformer(needle: nn.Module) -> Made:
+    return Transformer(needle, blocks=2), (random_ids(2, 6, high=50, seed=1),)
+
+
+MODELS = {
+    "dlrm": dlrm,
+    "cnn": cnn,
+    "lstm": lstm,
+    "temporal": temporal,
+    "transformer": transformer,
+}
+"""None calls an operator with a planted bug."""
 
 
 def make(folder: Path, bugs: int, models: int) -> None:
