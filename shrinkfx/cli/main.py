@@ -68,9 +68,9 @@ def _main(typed: list[str], stdout: TextIO) -> int | None:
     # This import takes half a second, which --help does not need.
     from shrinkfx.cli import task
 
-    shown = _shorten_paths([*tool_args, *abbreviate_command(captured)])
-    command = "shrinkfx " + shlex.join(shown)
-    return task.do_task(options, command, stdout)
+    own = _OF_OUTPUT.sub("", shlex.join(["shrinkfx", *_shorten_paths(tool_args)]))
+    others = shlex.join(_shorten_paths(abbreviate_command(captured)))
+    return task.do_task(options, f"{own} {others}".rstrip(), stdout)
 
 
 def _doctor(words: list[str]) -> int:
@@ -95,6 +95,10 @@ def _print_strategies() -> int | None:
         print(f"shrinkfx: {error}", file=sys.stderr)
         return error.exit_code
     return None
+
+
+_OF_OUTPUT = re.compile(r" --(?:json|quiet|known(?: |=)(?:'[^']*'|\S+))(?= |$)")
+"""Options that change no result; a triage passes them to its runs."""
 
 
 def _shorten_paths(arguments: Sequence[str]) -> list[str]:

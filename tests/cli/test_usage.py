@@ -43,6 +43,21 @@ def answer(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, st
     return code, capsys.readouterr().err
 
 
+def test_command_in_the_repro_omits_options_that_change_no_result(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commands: list[str] = []
+
+    def do_task(_options: object, command: str, _stdout: object) -> int:
+        commands.append(command)
+        return 0
+
+    monkeypatch.setattr("shrinkfx.cli.task.do_task", do_task)
+    known = "--known", "all bugs", "--known=runs"
+    main([str(model), *known, "--until", "ima", "--json", "--quiet"])
+    assert commands == ["shrinkfx model.pt2 --until ima"]
+
+
 LONG = "a" * 300
 """A name that no file system takes."""
 
