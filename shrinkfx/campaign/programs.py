@@ -54,7 +54,7 @@ def find_programs(paths: Sequence[Path], options: Sequence[str]) -> list[Program
         is_list = path.suffix == ".jsonl"
         entries = dict.fromkeys(_read_list(path) if is_list else _in(path))
         if not entries:
-            what = "lists no program" if is_list else "contains no .pt2"
+            what = "lists no program" if is_list else "contains no .pt2 and no capture"
             raise UsageError(f"{path} {what}")
         (listed if is_list else found).update(entries)
     with_options = {path for path, _ in listed}

@@ -18,6 +18,7 @@ from shrinkfx.report.template import render
 from shrinkfx.system.folders import ISSUE, draft_of, publish_draft
 
 PAGE = "triage.html"
+_FILES = "report.html", ISSUE, "repro.py"
 
 
 @dataclass(frozen=True)
@@ -196,7 +197,7 @@ def write_page(campaign: Campaign, bugs: Sequence[Bug], out: Path) -> None:
     """Write ``triage.html``, which links to the page of each bug."""
     values = {
         "summary": summarise(campaign, bugs, out),
-        "bugs": [(bug, _link(bug.found.folder, out)) for bug in bugs],
+        "bugs": [(bug, _links(bug.found.folder, out)) for bug in bugs],
         "others": list_others(campaign, out),
     }
     text = render(PAGE, values)
@@ -204,10 +205,13 @@ def write_page(campaign: Campaign, bugs: Sequence[Bug], out: Path) -> None:
     publish_draft(out / PAGE)
 
 
-def _link(folder: Path, out: Path) -> str:
-    """Return the address of the report of a bug, or of its folder."""
-    page = folder / "report.html"
-    target = (page if page.is_file() else folder).resolve()
-    if target.is_relative_to(out.resolve()):
-        return quote(str(target.relative_to(out.resolve())))
-    return target.as_uri()
+def _links(folder: Path, out: Path) -> dict[str, str]:
+    """Return the addresses of the files of a bug, by their names."""
+    files = {name: (folder / name).resolve() for name in _FILES}
+    return {name: _link(file, out) for name, file in files.items() if file.is_file()}
+
+
+def _link(file: Path, out: Path) -> str:
+    if file.is_relative_to(out.resolve()):
+        return quote(str(file.relative_to(out.resolve())))
+    return file.as_uri()

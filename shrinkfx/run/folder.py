@@ -47,7 +47,7 @@ from shrinkfx.failure.signature import (
     describe_changed_difference,
     explain_other_kind,
 )
-from shrinkfx.findings.known_bugs import KnownBug
+from shrinkfx.findings.known_bugs import RUNS, KnownBug
 from shrinkfx.findings.record import EXPLAIN, Explanation, explanation_lines
 from shrinkfx.journal.journal import Journal, read_progress
 from shrinkfx.options.options import (
@@ -825,6 +825,8 @@ def list_runs(
 ) -> list[Run]:
     """List the runs in a folder, or the run of the folder itself, the latest one last.
 
+    The runs of a triage are listed as well.
+
     Args:
         find_capture: finds the capture of a script or a dump in a folder without a
             journal.
@@ -833,7 +835,8 @@ def list_runs(
         UsageError: the folder does not exist, or cannot be read.
     """
     try:
-        inside = sorted(path for path in folder.iterdir() if path.is_dir())
+        children = [*folder.iterdir(), *folder.glob(f"{RUNS}/*")]
+        inside = sorted(path for path in children if path.is_dir())
     except OSError as error:
         raise UsageError(f"--list {folder}: {error.strerror}\n{_WHERE}") from error
     runs = []

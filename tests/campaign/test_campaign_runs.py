@@ -302,12 +302,13 @@ def test_second_bug_without_a_result_is_among_the_others(tmp_path: Path) -> None
 def test_page_quotes_addresses_and_links_only_to_web_pages(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "runs/a#1?b%20")
     (folder / "bug.json").write_text('{"issue": "javascript:alert(1)"}')
+    (folder / "repro.py").touch()
     program = Program("/\udce9<i>.pt2", (), "a")
     result = Result(program, Status.REDUCED, "runs/a#1?b%20")
     done = Campaign((program,), results=(result,))
     write_page(done, find_bugs(done, tmp_path), tmp_path)
     page = (tmp_path / "triage.html").read_text()
-    assert 'href="runs/a%231%3Fb%2520"' in page
+    assert 'href="runs/a%231%3Fb%2520/repro.py"' in page
     assert 'href="javascript' not in page
     assert "<i>" not in page
 

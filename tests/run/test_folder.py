@@ -513,7 +513,7 @@ def begin_listing(
     options: Options, out: Path, *, ended: tuple[str, str, int] | None = None
 ) -> None:
     """Have a run see a failure of ten operators, and find three that fail."""
-    out.mkdir(exist_ok=True)
+    out.mkdir(parents=True, exist_ok=True)
     with open_run_folder(options, out, ignore_event) as context:
         known = {"before": {"operators": 10}, "target": {"kind": "assert"}}
         context.journal.note("baseline", known)
@@ -671,6 +671,11 @@ def test_unreadable_journal_is_listed_as_a_problem_with_the_other_runs(
     assert found["model-2"].status == status
     assert problem in found["model-2"].problem
     assert not found["model-2"].may_go_on
+
+
+def test_runs_of_a_triage_are_listed(options_listing: Options, tmp_path: Path) -> None:
+    begin_listing(options_listing, tmp_path / "triage-1/runs/model")
+    assert only(tmp_path / "triage-1").folder.name == "model"
 
 
 def test_listing_changes_no_file(options_listing: Options, runs: Path) -> None:
