@@ -358,7 +358,7 @@ def test_strategies_refuse_a_second_name() -> None:
 BUDGETS = {
     "api": 505,
     "check": 3_374,
-    "cli": 1_713,
+    "cli": 1_714,
     "events": 360,
     "explain": 2_340,
     "failure": 1_490,
@@ -370,15 +370,15 @@ BUDGETS = {
     "program": 2_630,
     "protocol": 1_170,
     "report": 3_280,
-    "run": 5_148,
+    "run": 5_149,
     "search": 1_380,
     "strategies": 810,
     "sweep": 550,
     "system": 550,
     "testing": 370,
     "top": 175,
-    "campaign": 553,
-    "worker": 16_724,
+    "campaign": 555,
+    "worker": 16_734,
 }
 """The most code lines of each package. Raising one needs a dated reason in
 ``docs/decisions.md``; lower it when a package has become smaller."""

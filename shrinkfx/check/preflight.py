@@ -229,7 +229,7 @@ _DAMAGED = (
 
 _WHICH_INPUTS = "check the path given to --inputs"
 _WHICH_PRELOAD = "check the path given to --preload"
-_WHICH_SCRIPT = "--verify expects a repro.py that shrinkfx wrote"
+_WHICH_SCRIPT = "--verify expects a repro.py, or a folder that contains runs"
 
 
 def _require_file(path: Path, where: str) -> None:
