@@ -388,8 +388,9 @@ class _ApplicationTests:
             to_try = range(min(count, _MANY))
         previously = len(self.skipped)
         for number in to_try:
-            alone = self._is_sure(Outcome.PASSED, (part,), number, number)
-            onwards = number == last and self._is_boundary(part, number, count)
+            onwards = alone = self._is_sure(Outcome.PASSED, (part,), number, number)
+            if number < count - 1:  # the last one alone is also all from it onwards
+                onwards = number == last and self._is_boundary(part, number)
             if alone or onwards:
                 one = applications[number]
                 about = one.name, one.node, one.origin
@@ -418,10 +419,8 @@ class _ApplicationTests:
                 passes = middle
         return fails
 
-    def _is_boundary(self, part: Subsystem, number: int, count: int) -> bool:
+    def _is_boundary(self, part: Subsystem, number: int) -> bool:
         """Return whether it fails without all after this one, and passes without it."""
-        is_last = number == count - 1  # no later applications to skip
-        after = ((), 0) if is_last else ((part,), number + 1)
         return self._is_sure(Outcome.PASSED, (part,), number) and self._is_sure(
-            Outcome.REPRODUCED, *after
+            Outcome.REPRODUCED, (part,), number + 1
         )

@@ -389,6 +389,17 @@ def test_numbers_refer_to_program_form_if_source_form_does_not_fail() -> None:
     assert found.unknown == ()
 
 
+@pytest.mark.parametrize("part", COUNTS)
+def test_last_application_is_not_tested_with_later_ones(part: Subsystem) -> None:
+    def compilations(number: int) -> int:
+        compiler = Compiler(does_without=needs(part, number))
+        needed_applications(Variants(minimum(compiler)))
+        return len(compiler.asked)
+
+    last = COUNTS[part] - 1
+    assert compilations(last) <= compilations(last - 1)
+
+
 def test_needed_applications_are_listed_last_first() -> None:
     compiler = Compiler(does_without=needs(Subsystem.LOWERINGS, 1, 4))
     found = needed_applications(Variants(minimum(compiler))).left_out
