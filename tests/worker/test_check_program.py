@@ -22,6 +22,7 @@ from shrinkfx.explain.values import find_first_wrong
 from shrinkfx.failure.classify import classify_ending
 from shrinkfx.failure.signature import Kind
 from shrinkfx.protocol.answers import Answer, Checked, Difference, Invalid
+from shrinkfx.protocol.choices import Guard
 from shrinkfx.protocol.files import ArtifactFile
 from shrinkfx.protocol.kernel_values import KernelValues
 from shrinkfx.protocol.requests import CheckOptions, CheckOriginal, Request, Setup
@@ -516,17 +517,19 @@ def checked(folder: Path, **options: Any) -> Checked:
 
 
 @pytest.mark.parametrize(
-    ("sought", "is_stored", "expected"),
+    ("sought", "pages", "is_stored", "expected"),
     [
-        ("crash", False, ["eager", "compiled", "eager"]),
-        ("crash", True, ["compiled", "eager", "eager"]),
-        ("mismatch", True, ["eager", "eager", "compiled"]),
+        ("crash", Guard.AFTER, False, ["eager", "compiled", "eager"]),
+        ("crash", Guard.AFTER, True, ["compiled", "eager", "eager"]),
+        ("crash", Guard.OFF, True, ["eager", "eager", "compiled"]),
+        ("mismatch", Guard.AFTER, True, ["eager", "eager", "compiled"]),
     ],
 )
-def test_search_for_crashes_waits_with_eager_runs(
+def test_search_for_crashes_with_guard_pages_runs_eager_later(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
     sought: str,
+    pages: Guard,
     is_stored: bool,
     expected: list[str],
 ) -> None:
@@ -547,7 +550,7 @@ def test_search_for_crashes_waits_with_eager_runs(
     package = tmp_path / "package.pt2"
     if is_stored:
         package.touch()
-    checked(tmp_path, sought=sought, package=str(package))
+    checked(tmp_path, sought=sought, guard_pages=pages, package=str(package))
     assert ran == expected
 
 

@@ -15,6 +15,7 @@ from torch.export.graph_signature import InputKind
 
 from shrinkfx.failure.signature import Kind, Stage
 from shrinkfx.protocol.answers import Answer, Checked, Difference, Invalid
+from shrinkfx.protocol.choices import Guard
 from shrinkfx.protocol.requests import CheckOptions, ComparisonOptions
 from shrinkfx.worker.eager.intermediates import (
     SEED,
@@ -41,7 +42,8 @@ class Reference:
 
     Attributes:
         may_wait: eager can run after the compiled program, which probably crashes and
-            changes no values that eager needs.
+            changes no values that eager needs. Without guard pages, a crash may depend
+            on the memory that eager leaves.
     """
 
     def __init__(self, run: RebuiltCandidate, options: CheckOptions) -> None:
@@ -51,7 +53,8 @@ class Reference:
         self._sought = options.sought
         self._close = Closeness.of(options)
         self._must_run = options.reference
-        crashes = options.sought in (Kind.CRASH, Kind.IMA)
+        has_pages = options.guard_pages in (Guard.AFTER, Guard.BEFORE)
+        crashes = has_pages and options.sought in (Kind.CRASH, Kind.IMA)
         self.may_wait = crashes and not mutates(run.exported)
         self._error = ""
         # A different seed in the second run shows which values are random. The compiled
