@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 from support.bugs import COS, SIN, write_run
+from support.cases import ROOT
 
 from shrinkfx.campaign import runs
 from shrinkfx.campaign.programs import Program
@@ -23,6 +24,7 @@ from shrinkfx.campaign.report import (
     RECOGNIZED,
     find_bugs,
     list_others,
+    name_bugs,
     write_page,
 )
 from shrinkfx.campaign.runs import (
@@ -311,6 +313,14 @@ def test_page_quotes_addresses_and_links_only_to_web_pages(tmp_path: Path) -> No
     assert 'href="runs/a%231%3Fb%2520/repro.py"' in page
     assert 'href="javascript' not in page
     assert "<i>" not in page
+
+
+def test_repros_of_the_project_are_known_bugs() -> None:
+    bugs = name_bugs(ROOT / "repros")
+    assert bugs.keys() == {path.parent for path in ROOT.glob("repros/*/repro.py")}
+    for folder, name in bugs.items():
+        assert (folder / "bug.json").is_file()
+        assert (folder / "expected.toml").is_file(), name
 
 
 # --- the state
