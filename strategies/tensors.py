@@ -447,7 +447,7 @@ class SimplifyLayouts:
 
 
 class MinimizeSizes:
-    """Propose all sizes at their minimum, then parts, and single ones.
+    """Propose all sizes at their minimum, parts of them, all at 2, then single ones.
 
     Equal numbers in statements follow. The size at which a dynamic program fails
     changes only in proposals for that size.
@@ -476,7 +476,7 @@ class ShrinkSizes:
     name = "shrink_sizes"
     kind = Kind.SIZES
     combines = False
-    """As for the minimum."""
+    """The fitter tested each proposal with everything else unchanged."""
 
     def propose(self, view: View) -> Iterator[Rewrite]:
         sizes = list_size_groups(view.listing, view.types)
@@ -512,7 +512,7 @@ def smaller_sizes(size: int, least: int = 1) -> Iterator[int]:
 
 
 _MANY = 64
-"""Above this size, 2 and 3 are no likely thresholds; 3 may be a divisor."""
+"""Above this size, a threshold of 2 or 3 is unlikely, and 3 may be a divisor."""
 
 
 def smaller_size_pairs(sizes: Sequence[SizeGroup]) -> Iterator[Mapping[SizeGroup, int]]:

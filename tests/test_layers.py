@@ -368,7 +368,7 @@ BUDGETS = {
     "options": 575,
     "preloads": 920,
     "program": 2_630,
-    "protocol": 1_170,
+    "protocol": 1_172,
     "report": 3_280,
     "run": 5_149,
     "search": 1_380,
@@ -378,7 +378,7 @@ BUDGETS = {
     "testing": 370,
     "top": 175,
     "campaign": 555,
-    "worker": 16_736,
+    "worker": 16_735,
 }
 """The most code lines of each package. Raising one needs a dated reason in
 ``docs/decisions.md``; lower it when a package has become smaller."""

@@ -194,7 +194,7 @@ _WORDS = {
 
 
 def write_page(campaign: Campaign, bugs: Sequence[Bug], out: Path) -> None:
-    """Write ``triage.html``, which links to the page of each bug."""
+    """Write ``triage.html``, which links to the files of each bug."""
     values = {
         "summary": summarise(campaign, bugs, out),
         "bugs": [(bug, _links(bug.found.folder, out)) for bug in bugs],

@@ -68,9 +68,9 @@ def _main(typed: list[str], stdout: TextIO) -> int | None:
     # This import takes half a second, which --help does not need.
     from shrinkfx.cli import task
 
-    own = _OF_OUTPUT.sub("", shlex.join(["shrinkfx", *_shorten_paths(tool_args)]))
-    others = shlex.join(_shorten_paths(abbreviate_command(captured)))
-    return task.do_task(options, f"{own} {others}".rstrip(), stdout)
+    own = [word for word in tool_args if word not in _OF_OUTPUT]
+    shown = _shorten_paths([*own, *abbreviate_command(captured)])
+    return task.do_task(options, shlex.join(["shrinkfx", *shown]), stdout)
 
 
 def _doctor(words: list[str]) -> int:
@@ -97,7 +97,7 @@ def _print_strategies() -> int | None:
     return None
 
 
-_OF_OUTPUT = re.compile(r" --(?:json|quiet|known(?: |=)(?:'[^']*'|\S+))(?= |$)")
+_OF_OUTPUT = ("--json", "-q", "--quiet")
 """Options that change no result; a triage passes them to its runs."""
 
 

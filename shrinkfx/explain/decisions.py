@@ -388,8 +388,9 @@ class _ApplicationTests:
             to_try = range(min(count, _MANY))
         previously = len(self.skipped)
         for number in to_try:
-            onwards = alone = self._is_sure(Outcome.PASSED, (part,), number, number)
-            if number < count - 1:  # the last one alone is also all from it onwards
+            alone = self._is_sure(Outcome.PASSED, (part,), number, number)
+            onwards = alone  # the last one alone is also all from it onwards
+            if number < count - 1:
                 onwards = number == last and self._is_boundary(part, number)
             if alone or onwards:
                 one = applications[number]

@@ -71,6 +71,10 @@ class Guard(StrEnum):
     """No pages; compute-sanitizer looks for races in shared memory."""
 
     @property
+    def has_pages(self) -> bool:
+        return self in (Guard.AFTER, Guard.BEFORE)
+
+    @property
     def is_sanitizer(self) -> bool:
         return self in SANITIZERS
 

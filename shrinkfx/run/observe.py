@@ -558,7 +558,7 @@ def _run_compiled(original: InputProgram, packages: Packages | None) -> Baseline
         return find_baseline(client, request, original.build, packages)
 
     chosen = is_allocator_chosen(options.environment, os.environ)
-    between_zones = original.client.options.guard_pages in (Guard.AFTER, Guard.BEFORE)
+    between_zones = original.client.options.guard_pages.has_pages
     if chosen or between_zones or not context.ready.for_cuda:
         return see(original.client, packages)
     return baseline_with_either(see, original.client, context.note, context.budget)

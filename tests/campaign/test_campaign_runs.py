@@ -317,10 +317,9 @@ def test_page_quotes_addresses_and_links_only_to_web_pages(tmp_path: Path) -> No
 
 def test_repros_of_the_project_are_known_bugs() -> None:
     bugs = name_bugs(ROOT / "repros")
+    assert bugs
     assert bugs.keys() == {path.parent for path in ROOT.glob("repros/*/repro.py")}
-    for folder, name in bugs.items():
-        assert (folder / "bug.json").is_file()
-        assert (folder / "expected.toml").is_file(), name
+    assert all((folder / "bug.json").is_file() for folder in bugs)
 
 
 # --- the state

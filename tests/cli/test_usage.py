@@ -53,9 +53,8 @@ def test_command_in_the_repro_omits_options_that_change_no_result(
         return 0
 
     monkeypatch.setattr("shrinkfx.cli.task.do_task", do_task)
-    known = "--known", "all bugs", "--known=runs"
-    main([str(model), *known, "--until", "ima", "--json", "--quiet"])
-    assert commands == ["shrinkfx model.pt2 --until ima"]
+    main([str(model), "--known", "bugs", "--match", "a --json b", "--json", "--quiet"])
+    assert commands == ["shrinkfx model.pt2 --known bugs --match 'a --json b'"]
 
 
 LONG = "a" * 300

@@ -11,7 +11,7 @@ from shrinkfx.check.oracle import ENOUGH, RUNS_PER_CHILD, CheckClient
 from shrinkfx.errors import BudgetExhausted
 from shrinkfx.failure.signature import ANY, Kind, Signature, Stage, is_until_target
 from shrinkfx.failure.verdict import Observation
-from shrinkfx.protocol.choices import Guard, Weights
+from shrinkfx.protocol.choices import Weights
 from shrinkfx.protocol.requests import CheckOptions
 
 MAX_RUNS = 100
@@ -313,7 +313,7 @@ class Attempt:
         Guard pages tell which tensor was overrun, and by how much.
         """
         target = self.target
-        has_pages = self.client.options.guard_pages in (Guard.AFTER, Guard.BEFORE)
+        has_pages = self.client.options.guard_pages.has_pages
         overruns = target is not None and target.kind is Kind.IMA and has_pages
         return overruns or is_self_explanatory(target)
 

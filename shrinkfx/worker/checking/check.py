@@ -31,7 +31,7 @@ from shrinkfx.protocol.answers import (
     Stopped,
     Unresolved,
 )
-from shrinkfx.protocol.choices import Backend, Guard, InductorOptions, Probe, Weights
+from shrinkfx.protocol.choices import Backend, InductorOptions, Probe, Weights
 from shrinkfx.protocol.kernel_values import KernelValues
 from shrinkfx.protocol.operators import Misbehavior
 from shrinkfx.protocol.requests import CheckOptions, Request, Setup
@@ -346,7 +346,7 @@ def check_compiled(check: Check) -> Answer:
     """Check a program with a compiler: compile it, load it, run it and compare."""
     run, options = check.run, check.options
     note, recording = check.note, check.recording
-    if options.guard_pages in (Guard.AFTER, Guard.BEFORE):
+    if options.guard_pages.has_pages:
         # The inputs were loaded before guard pages were on, so they have none.
         failing, passing = copy.deepcopy((run.failing, run.passing))
         run = replace(run, failing=failing, passing=passing)

@@ -15,7 +15,6 @@ from torch.export.graph_signature import InputKind
 
 from shrinkfx.failure.signature import Kind, Stage
 from shrinkfx.protocol.answers import Answer, Checked, Difference, Invalid
-from shrinkfx.protocol.choices import Guard
 from shrinkfx.protocol.requests import CheckOptions, ComparisonOptions
 from shrinkfx.worker.eager.intermediates import (
     SEED,
@@ -53,9 +52,9 @@ class Reference:
         self._sought = options.sought
         self._close = Closeness.of(options)
         self._must_run = options.reference
-        has_pages = options.guard_pages in (Guard.AFTER, Guard.BEFORE)
-        crashes = has_pages and options.sought in (Kind.CRASH, Kind.IMA)
-        self.may_wait = crashes and not mutates(run.exported)
+        crashes = options.sought in (Kind.CRASH, Kind.IMA)
+        may_wait = crashes and options.guard_pages.has_pages
+        self.may_wait = may_wait and not mutates(run.exported)
         self._error = ""
         # A different seed in the second run shows which values are random. The compiled
         # program draws other numbers, unless it has an option to draw those of eager.
@@ -69,7 +68,7 @@ class Reference:
     def run_eager(self) -> None:
         """Run eager twice. Errors are kept if the input program also fails in eager.
 
-        A search for crashes runs it again only for a comparison, which is rare.
+        If eager may wait, the second run follows when results are compared.
         """
         try:
             self._first()

@@ -88,7 +88,7 @@ def install_red_zones(side: Guard, *, loud: bool = False) -> None:
         loud: end the process if a zone is overwritten, for users' scripts.
     """
     global _zones
-    requested = side in (Guard.AFTER, Guard.BEFORE) and LIBRARY in os.environ
+    requested = side.has_pages and LIBRARY in os.environ
     if requested and _zones is None:
         number = list(Guard).index(side)
         _zones = first.install(os.environ[LIBRARY], number, loud=loud)
