@@ -24,6 +24,8 @@ from torch import Tensor, nn
 sys.path.append(str(Path(__file__).resolve().parents[1] / "repros"))
 from _haystack import (
     Dlrm,
+    EncoderDecoder,
+    Experts,
     LstmTagger,
     ResidualCnn,
     TemporalConv,
@@ -79,7 +81,7 @@ class Needle(nn.Module):
         super().__init__()
         self.functions = functions
 
-    def forward(self, hidden: Tensor) -> Tensor:
+    def forward(self, hidden: Tensor, *_others: Tensor) -> Tensor:
         for function in self.functions:
             hidden = hidden + function(hidden * 3)
         return hidden
@@ -106,23 +108,34 @@ def transformer(needle: nn.Module) -> Made:
     return Transformer(needle, blocks=2), (random_ids(2, 6, high=50, seed=1),)
 
 
+def encoder_decoder(needle: nn.Module) -> Made:
+    source, target = random_tensor(2, 5, 16, seed=1), random_tensor(2, 4, 16, seed=2)
+    return EncoderDecoder(needle), (source, target)
+
+
+def experts(needle: nn.Module) -> Made:
+    return Experts(needle), (random_tensor(20, 16, seed=1),)
+
+
 MODELS = {
     "dlrm": dlrm,
     "cnn": cnn,
     "lstm": lstm,
     "temporal": temporal,
     "transformer": transformer,
+    "encoder_decoder": encoder_decoder,
+    "experts": experts,
 }
 """None calls an operator with a planted bug."""
 
 
-def make(folder: Path, bugs: int, models: int) -> None:
-    """Export each bug in each model, healthy programs, and some with two bugs."""
+def make(folder: Path, bugs: int) -> None:
+    """Export each bug in four to seven models, healthy programs, some with two bugs."""
     folder.mkdir(parents=True, exist_ok=True)
     chosen, truth = dict(list(BUGS.items())[:bugs]), {}
-    for name, function in {**chosen, **HEALTHY}.items():
-        places = list(MODELS.items())[: models if name in BUGS else models // 2]
-        for place, model in places:
+    for number, (name, function) in enumerate({**chosen, **HEALTHY}.items()):
+        models = 4 + number % 4 if name in BUGS else 2
+        for place, model in list(MODELS.items())[:models]:
             export(model(Needle(function)), folder / f"{name}-{place}.pt2")
             truth[f"{name}-{place}.pt2"] = [name] if name in BUGS else []
     for name, pair in TWO.items():
@@ -176,11 +189,11 @@ def print_cost(report: Report, out: Path) -> None:
     print(f"CPU-seconds of the reductions: {reduced:.0f}")
 
 
-def run(folder: Path, out: Path) -> None:
+def run(folder: Path, out: Path, jobs: int) -> None:
     """Triage the programs, and print the cost."""
     preload = Path(__file__).with_name("triage_bugs.py")
     command = [sys.executable, "-m", "shrinkfx", "triage", str(folder)]
-    options = ["--out", str(out), "--", "--preload", str(preload)]
+    options = ["--out", str(out), "--jobs", str(jobs), "--", "--preload", str(preload)]
     subprocess.run([*command, *options], check=False)
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     print(f"CPU-seconds of all: {used.ru_utime + used.ru_stime:.0f}")
@@ -193,12 +206,12 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("out", type=Path, nargs="?")
     parser.add_argument("--bugs", type=int, default=len(BUGS))
-    parser.add_argument("--models", type=int, default=len(MODELS))
+    parser.add_argument("--jobs", type=int, default=1)
     arguments = parser.parse_args()
     if arguments.task == "make":
-        make(arguments.folder, arguments.bugs, arguments.models)
+        make(arguments.folder, arguments.bugs)
     elif arguments.task == "run":
-        run(arguments.folder, arguments.out)
+        run(arguments.folder, arguments.out, arguments.jobs)
     else:
         score(arguments.folder, arguments.out)
 
