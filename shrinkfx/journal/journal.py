@@ -83,7 +83,9 @@ Row = Sequence[Any]
 
 
 class Database:
-    """One SQLite file in WAL mode: when a statement returns, all of it is on disk.
+    """One SQLite file: when a statement returns, all of it is on disk.
+
+    It is not in WAL mode, which network file systems do not support.
 
     Args:
         only_read: change neither the file nor its folder, because another process may
@@ -118,7 +120,7 @@ class Database:
             if not count:
                 raise JournalError(self._path, "the journal is empty", _DAMAGED)
             return
-        self._db.execute("PRAGMA journal_mode=WAL")
+        self._db.execute("PRAGMA journal_mode=TRUNCATE")
         if not count:
             tables = f"{_TABLES}; PRAGMA user_version={_VERSION}"
             self._db.executescript(f"BEGIN IMMEDIATE; {tables}; END")
@@ -165,10 +167,10 @@ class Database:
 def _read_only_uri(path: Path) -> str:
     """Return a URI by which SQLite opens a file without creating others next to it.
 
-    Without a ``-wal`` file no process is writing, so the file is complete and can be
-    opened as immutable.
+    Without a ``-journal`` or ``-wal`` file (of older versions of shrinkfx) no process
+    is writing, so the file is complete and can be opened as immutable.
     """
-    is_unused = not path.with_name(f"{path.name}-wal").exists()
+    is_unused = not any(Path(f"{path}-{end}").exists() for end in ("journal", "wal"))
     return f"{path.resolve().as_uri()}?{'immutable=1' if is_unused else 'mode=ro'}"
 
 
