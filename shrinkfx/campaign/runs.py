@@ -8,40 +8,25 @@ it is not known whether a program passes without its new bug, it runs again.
 from __future__ import annotations
 
 import json
-import signal
-import subprocess
-import sys
-import threading
-import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
+from shrinkfx.campaign.commands import Command, Executor
 from shrinkfx.campaign.programs import Program
-from shrinkfx.errors import StorageError, UsageError
+from shrinkfx.errors import UsageError
 from shrinkfx.findings.known_bugs import RUNS, KnownBug
-from shrinkfx.journal.journal import Journal
 from shrinkfx.program.record import Record
-from shrinkfx.system.folders import JOURNAL, write_json
-from shrinkfx.system.processes import kill_with_group
+from shrinkfx.system.folders import write_json
 
 STATE, LOGS = "triage.json", "logs"
 """The file with the results, and the folder with what the runs print."""
 
-TOOL = (sys.executable, "-P", "-m", "shrinkfx.campaign.child")
-"""The command line of shrinkfx, in a process that dies with the one that started it."""
-
-_LONGEST_S = 12 * 3600.0
-"""Maximum time of one run in seconds, so that no run lasts for ever."""
-
 _MOST_RUNS = 5
 """Maximum number of runs of one program."""
-
-_ENDING_S = 30.0
-"""Time in seconds that an interrupted run may take to save its state."""
 
 
 class Status(StrEnum):
@@ -133,20 +118,20 @@ Listener = Callable[[Campaign, Result], None]
 
 
 def run_campaign(
-    campaign: Campaign, out: Path, listener: Listener, tool: Collection[str] = TOOL
+    campaign: Campaign, out: Path, listener: Listener, executor: Executor
 ) -> Campaign:
     """Run shrinkfx on all pending programs, and return their results.
 
     Args:
         out: the folder of the triage; its caller has locked it.
-        tool: the command that runs shrinkfx.
+        executor: runs the commands; it is stopped on an exception.
 
     Raises:
         KeyboardInterrupt: Ctrl-C was pressed; ``listener`` got the results of all
             programs whose last run had ended.
     """
-    runs = _Runs(campaign, out.resolve(), tool)
-    with ThreadPoolExecutor(campaign.jobs) as pool, runs.stopped_on_error(pool):
+    runs = _Runs(campaign, out.resolve(), executor)
+    with ThreadPoolExecutor(campaign.jobs) as pool, _stopped_on_error(pool, executor):
         waiting = [pool.submit(runs.run, each) for each in campaign.pending]
         for future in as_completed(waiting):
             campaign = campaign.with_results(results := future.result())
@@ -155,8 +140,15 @@ def run_campaign(
     return campaign
 
 
-class _Stopped(Exception):
-    """No further run may start."""
+@contextmanager
+def _stopped_on_error(pool: ThreadPoolExecutor, executor: Executor) -> Iterator[None]:
+    """End all runs if the block raises an exception, such as Ctrl-C."""
+    try:
+        yield
+    except BaseException:
+        pool.shutdown(wait=False, cancel_futures=True)
+        executor.stop()
+        raise
 
 
 class _Runs:
@@ -164,34 +156,12 @@ class _Runs:
 
     Args:
         out: the folder of the campaign.
-        tool: the command that runs shrinkfx.
     """
 
-    def __init__(self, campaign: Campaign, out: Path, tool: Collection[str]) -> None:
-        self._campaign, self._out, self._tool = campaign, out, tool
-        self._lock = threading.Lock()
-        self._alive: set[subprocess.Popen[str]] = set()
-        self._is_stopped = False
+    def __init__(self, campaign: Campaign, out: Path, executor: Executor) -> None:
+        self._campaign, self._out, self._executor = campaign, out, executor
         for name in (RUNS, LOGS):
             (out / name).mkdir(parents=True, exist_ok=True)
-
-    @contextmanager
-    def stopped_on_error(self, pool: ThreadPoolExecutor) -> Iterator[None]:
-        """End all runs if the block raises an exception, such as Ctrl-C."""
-        try:
-            yield
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            with self._lock:
-                self._is_stopped = True
-            processes = [*self._alive]
-            try:
-                _interrupt(processes)
-            finally:  # also after a second Ctrl-C
-                for process in processes:
-                    if process.poll() is None:
-                        kill_with_group(process.pid)
-            raise
 
     def run(self, program: Program) -> list[Result]:
         """Run shrinkfx on a program as long as it may have another bug.
@@ -217,70 +187,20 @@ class _Runs:
     def _run_once(self, program: Program, name: str) -> Result:
         """Run shrinkfx in the folder of this name."""
         try:
-            command = self._command(program, self._out / RUNS / name)
-            code, printed = self._run(command, name)
+            code, printed = self._executor.run(self._command(program, name))
         except OSError as error:
             return Result(program, Status.ERROR, reason=str(error))
         return _read_result(program, name, code, printed)
 
-    def _run(self, command: Collection[str], name: str) -> tuple[int, str]:
-        """Return the exit code of a command, and what it prints."""
-        with (
-            (self._out / LOGS / f"{name}.txt").open("a") as log,
-            self._started(command, log.fileno()) as process,
-        ):
-            try:
-                printed, _ = process.communicate(timeout=_LONGEST_S)
-            except subprocess.TimeoutExpired:
-                kill_with_group(process.pid)
-                printed, _ = process.communicate()
-        return process.returncode, printed
-
-    @contextmanager
-    def _started(
-        self, command: Collection[str], log: int
-    ) -> Iterator[subprocess.Popen[str]]:
-        with self._lock:
-            if self._is_stopped:
-                raise _Stopped
-            process = subprocess.Popen(
-                [*command, "--json", "--quiet"],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-                errors="replace",
-                cwd=self._campaign.cwd,
-                start_new_session=True,
-            )
-            self._alive.add(process)
-        try:
-            with process:
-                yield process
-        finally:
-            self._alive.discard(process)
-
-    def _command(self, program: Program, folder: Path) -> list[str]:
-        if _has_begun(folder):
-            return [*self._tool, "--resume", str(folder)]
-        known = *self._campaign.known, str(folder.parent)
-        words = [word for each in known for word in ("--known", each)]
+    def _command(self, program: Program, name: str) -> Command:
+        campaign, runs = self._campaign, self._out / RUNS
+        known = [w for each in (*campaign.known, str(runs)) for w in ("--known", each)]
         # Several programs at a time leave no cores for several checks of each.
-        jobs = ["--jobs", "1"] if self._campaign.jobs > 1 else []
-        options = [*jobs, *program.options, *words, "--out", str(folder)]
-        return [*self._tool, program.path, *options]
-
-
-def _has_begun(folder: Path) -> bool:
-    """Return whether a folder holds a run that can be resumed."""
-    path = folder / JOURNAL
-    if not path.is_file():
-        return False
-    try:
-        with closing(Journal(path, only_read=True)) as journal:
-            return journal.fact("run") is not None
-    except StorageError:
-        return True  # its run reports the damage
+        jobs = ["--jobs", "1"] if campaign.jobs > 1 else []
+        words = program.path, *jobs, *program.options, *known
+        return Command(
+            words, runs / name, self._out / LOGS / f"{name}.txt", campaign.cwd
+        )
 
 
 def _read_result(program: Program, name: str, code: int, printed: str) -> Result:
@@ -326,19 +246,6 @@ class _LastEvent:
                 is_failing = bool(result.get("fails"))
                 return cls(event["error"], event["elapsed"], known, is_failing)
         return cls()
-
-
-def _interrupt(processes: Collection[subprocess.Popen[str]]) -> None:
-    """Send Ctrl-C twice, because the first one only ends the search of a run."""
-    for _ in range(2):
-        for process in processes:
-            with suppress(ProcessLookupError):
-                process.send_signal(signal.SIGINT)
-        time.sleep(1.0)
-    deadline = time.monotonic() + _ENDING_S
-    for process in processes:
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(max(0.0, deadline - time.monotonic()))
 
 
 def save(campaign: Campaign, out: Path, bugs: Collection[object]) -> None:

@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from shrinkfx.campaign.commands import LocalExecutor
 from shrinkfx.campaign.programs import find_programs
 from shrinkfx.campaign.report import Bug, find_bugs, list_others, write_page
 from shrinkfx.campaign.runs import (
@@ -162,7 +163,7 @@ def _run(
     _write(campaign, folder)
     on_start(campaign, folder / RUNS)
     with suppress(KeyboardInterrupt):
-        run_campaign(campaign, folder, ended)
+        run_campaign(campaign, folder, ended, LocalExecutor())
         interrupted = False
     return Triage(folder, last, _write(last, folder), interrupted)
 

@@ -18,7 +18,8 @@ import pytest
 from support.bugs import COS, SIN, write_run
 from support.cases import ROOT
 
-from shrinkfx.campaign import runs
+from shrinkfx.campaign import commands
+from shrinkfx.campaign.commands import LocalExecutor
 from shrinkfx.campaign.programs import Program
 from shrinkfx.campaign.report import (
     RECOGNIZED,
@@ -113,7 +114,7 @@ def ignore(campaign: Campaign, outcome: Result) -> None:
 def run(
     campaign: Campaign, out: Path, tool: list[str], listener: Listener = ignore
 ) -> Campaign:
-    return run_campaign(campaign, out, listener, tool)
+    return run_campaign(campaign, out, listener, LocalExecutor(tool))
 
 
 def statuses(campaign: Campaign) -> dict[str, Status]:
@@ -201,7 +202,7 @@ def test_ctrl_c_ends_the_runs_and_a_second_call_resumes_them(
 def test_run_without_an_end_is_killed(
     tool: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runs, "_LONGEST_S", 2.0)
+    monkeypatch.setattr(commands, "_LONGEST_S", 2.0)
     done = run(campaign_of("waits"), tmp_path / "out", tool)
     assert statuses(done) == {"waits": Status.ERROR}
 
@@ -236,7 +237,7 @@ def test_run_that_was_killed_before_it_began_starts_from_the_beginning(
 def test_run_dies_with_the_process_that_has_started_it() -> None:
     start = (
         "import subprocess, sys\n"
-        f"words = {[*runs.TOOL, 'doctor']}\n"
+        f"words = {[*commands.TOOL, 'doctor']}\n"
         "pipe = subprocess.PIPE\n"
         "run = subprocess.Popen(words, stdout=pipe, start_new_session=True)\n"
         "run.stdout.readline()\n"
@@ -345,7 +346,7 @@ def test_folder_without_a_triage_cannot_be_resumed(
 def _programs(tool: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Two programs of one bug and a healthy one, and a command with the fake tool."""
     monkeypatch.setattr(
-        "shrinkfx.campaign.triage.run_campaign", partial(run_campaign, tool=tool)
+        "shrinkfx.campaign.triage.LocalExecutor", partial(LocalExecutor, tool)
     )
     folder = tmp_path / "programs"
     folder.mkdir()
