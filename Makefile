@@ -30,10 +30,10 @@ QUICK := --without-torch -m "not slow and not processes" --hypothesis-profile qu
 		-c constraints.txt --editable '.[dev]'
 	touch $@
 
-# 30 MB to download, 200 MB on disk; nothing of it is needed to run shrinkfx.
+# 110 MB to download, 500 MB on disk; nothing of it is needed to run shrinkfx.
 .venv/models: .venv/installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
-		-c constraints.txt --editable '.[dev,models]'
+		-c constraints.txt --editable '.[dev,models,ray]'
 	touch $@
 
 demo: .venv/installed

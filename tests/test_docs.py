@@ -16,6 +16,7 @@ from test_layers import ALLOWED, WORKER_LAYERS
 
 from shrinkfx.cli.parser import EXIT_CODES, make_parser
 from shrinkfx.cli.task_output import EVENT_NAMES
+from shrinkfx.cli.triage import make_triage_parser
 from shrinkfx.events import Event
 from shrinkfx.failure.signature import MEANING, UNTIL
 from shrinkfx.intake.capture.records import Capture, ScriptEnd
@@ -40,7 +41,7 @@ def rows(text: str) -> list[list[str]]:
 def test_reference_lists_exactly_the_command_line_options() -> None:
     options = {
         text
-        for action in make_parser()._actions
+        for action in (*make_parser()._actions, *make_triage_parser()._actions)
         for text in action.option_strings
         if action.option_strings
     }

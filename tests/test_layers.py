@@ -358,7 +358,7 @@ def test_strategies_refuse_a_second_name() -> None:
 BUDGETS = {
     "api": 505,
     "check": 3_374,
-    "cli": 1_714,
+    "cli": 1_721,
     "events": 360,
     "explain": 2_340,
     "failure": 1_490,
@@ -377,7 +377,7 @@ BUDGETS = {
     "system": 550,
     "testing": 370,
     "top": 175,
-    "campaign": 591,
+    "campaign": 746,
     "worker": 16_735,
 }
 """The most code lines of each package. Raising one needs a dated reason in

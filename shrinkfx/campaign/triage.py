@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from shrinkfx.campaign.commands import LocalExecutor
+from shrinkfx.campaign.commands import Executor, LocalExecutor
 from shrinkfx.campaign.programs import find_programs
 from shrinkfx.campaign.report import Bug, find_bugs, list_others, write_page
 from shrinkfx.campaign.runs import (
@@ -78,7 +78,8 @@ def triage(
     *,
     known: Sequence[str | Path] = (),
     out: str | Path | None = None,
-    jobs: int = 1,
+    jobs: int | None = None,
+    ray: str | None = None,
     listener: Listener = lambda *_: None,
     on_start: OnStart = lambda *_: None,
 ) -> Triage:
@@ -89,58 +90,78 @@ def triage(
         options: options of each run, as on the command line.
         known: folders with known bugs: folders of earlier runs.
         out: folder for the results; None means ``shrinkfx-out/triage-<number>``.
-        jobs: the number of programs at a time.
+        jobs: the number of programs at a time; None for one, or as many as the Ray
+            cluster can run.
+        ray: the address of a Ray cluster that runs the programs; None for this machine.
         listener: called with each result (``runs.Listener``).
         on_start: called before the first run.
 
     Raises:
-        UsageError: a path contains no program, a folder in ``known`` does not exist, or
-            ``out`` contains a triage.
+        UsageError: a path contains no program, a folder in ``known`` does not exist,
+            ``out`` contains a triage, or there is no cluster at this address.
         LoadError: a list of programs cannot be read.
     """
-    require_above_zero("--jobs", jobs)
+    if jobs is not None:
+        require_above_zero("--jobs", jobs)
     check_folders("--known", [*map(str, known)])
     programs = find_programs([*map(Path, paths)], options)
     resolved = tuple(str(Path(name).resolve()) for name in known)
+    executor = _executor(ray)
+    jobs = executor.jobs if jobs is None else jobs
     campaign = Campaign(tuple(programs), str(Path.cwd()), resolved, jobs)
     folder = output_folder(Path(out) if out else None, Path("triage"))
     with lock_folder(folder):
         if (folder / STATE).exists():
             advice = f"to continue it: {resume_command(folder)}"
             raise UsageError(f"--out {folder} contains a triage; {advice}")
-        return _run(campaign, folder, listener, on_start)
+        return _run(campaign, folder, executor, listener, on_start)
 
 
 def resume(
     folder: str | Path,
     *,
     jobs: int | None = None,
+    ray: str | None = None,
     listener: Listener = lambda *_: None,
     on_start: OnStart = lambda *_: None,
 ) -> Triage:
     """Continue a triage that was interrupted or killed.
 
     Args:
-        jobs: the number of programs at a time; None keeps that of the triage.
-        listener, on_start: as for ``triage``.
+        jobs: the number of programs at a time; None keeps that of the triage, or means
+            as many as the Ray cluster can run.
+        ray, listener, on_start: as for ``triage``.
 
     Raises:
-        UsageError: the folder contains no triage, or another process uses it.
+        UsageError: the folder contains no triage, another process uses it, or there is
+            no cluster at this address.
     """
     folder = Path(folder)
+    executor = _executor(ray)
     if not (folder / STATE).is_file():
         raise UsageError(f"--resume {folder}: the folder contains no triage")
     with lock_folder(folder):
         campaign = Campaign.load(folder)
         if jobs is not None:
             require_above_zero("--jobs", jobs)
-            campaign = replace(campaign, jobs=jobs)
+        elif ray:
+            jobs = executor.jobs
+        campaign = replace(campaign, jobs=jobs or campaign.jobs)
         if not os.path.isdir(campaign.cwd):
             raise UsageError(
                 f"--resume {folder}: {campaign.cwd} no longer exists, and options of "
                 "the runs may refer to it"
             )
-        return _run(campaign, folder, listener, on_start)
+        return _run(campaign, folder, executor, listener, on_start)
+
+
+def _executor(ray: str | None) -> Executor:
+    if ray is None:
+        return LocalExecutor()
+    # Ray is large, and optional.
+    from shrinkfx.campaign.on_ray import RayExecutor
+
+    return RayExecutor(ray)
 
 
 def resume_command(folder: Path) -> str:
@@ -148,7 +169,11 @@ def resume_command(folder: Path) -> str:
 
 
 def _run(
-    campaign: Campaign, folder: Path, listener: Listener, on_start: OnStart
+    campaign: Campaign,
+    folder: Path,
+    executor: Executor,
+    listener: Listener,
+    on_start: OnStart,
 ) -> Triage:
     last, interrupted, written = campaign, True, 0.0
 
@@ -163,7 +188,7 @@ def _run(
     _write(campaign, folder)
     on_start(campaign, folder / RUNS)
     with suppress(KeyboardInterrupt):
-        run_campaign(campaign, folder, ended, LocalExecutor())
+        run_campaign(campaign, folder, ended, executor)
         interrupted = False
     return Triage(folder, last, _write(last, folder), interrupted)
 

@@ -42,7 +42,7 @@ ended with an error; {INTERRUPTED} after Ctrl-C.
 def main(words: Sequence[str]) -> int:
     """Run the command, and return its exit code."""
     words, options = _split(words)
-    arguments = _parser().parse_args(words)
+    arguments = make_triage_parser().parse_args(words)
     try:
         with treat_sigterm_as_ctrl_c():
             done = _run(arguments, options)
@@ -75,10 +75,14 @@ def _run(arguments: argparse.Namespace, options: Sequence[str]) -> Triage:
         if arguments.paths or options or arguments.known or arguments.out:
             raise UsageError(
                 "--resume reuses the programs and options of the triage: pass only "
-                "--jobs with it"
+                "--jobs and --ray with it"
             )
         return triage.resume(
-            arguments.resume, jobs=jobs, listener=_print_result, on_start=_print_start
+            arguments.resume,
+            jobs=jobs,
+            ray=arguments.ray,
+            listener=_print_result,
+            on_start=_print_start,
         )
     if not arguments.paths:
         raise UsageError("the paths of the programs are missing: shrinkfx triage DIR")
@@ -88,7 +92,8 @@ def _run(arguments: argparse.Namespace, options: Sequence[str]) -> Triage:
         options,
         known=arguments.known,
         out=arguments.out,
-        jobs=usual_jobs() if jobs is None else jobs,
+        jobs=usual_jobs() if jobs is None and not arguments.ray else jobs,
+        ray=arguments.ray,
         listener=_print_result,
         on_start=_print_start,
     )
@@ -137,7 +142,7 @@ def _print_result(campaign: Campaign, result: Result) -> None:
     print(f"{count} {name}{again}: {ending}", file=sys.stderr)
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_triage_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="shrinkfx triage",
         usage="shrinkfx triage PATH... [options] [-- options of each run]\n"
@@ -157,5 +162,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--out", metavar="DIR", help="folder for the results")
     jobs = "number of programs at a time (default: half the cores, at most 4)"
     add("--jobs", type=int, metavar="N", help=jobs)
+    ray = "run on the Ray cluster at this address, such as auto or 10.0.0.1:6379"
+    add("--ray", metavar="ADDRESS", help=ray)
     add("--resume", metavar="DIR", help="continue an interrupted triage")
     return parser

@@ -398,7 +398,7 @@ def test_known_bugs_alone_give_exit_code_0(
         ([], "the paths of the programs are missing"),
         (["none"], "none: no such file or folder"),
         (["--resume", "none"], "contains no triage"),
-        (["--resume", "none", "more"], "pass only --jobs with it"),
+        (["--resume", "none", "more"], "pass only --jobs and --ray with it"),
         ([".", "--known", "none"], "--known none: no such folder"),
         ([".", "--", "--out", "x"], "except --out and --known"),
         ([".", "--", "more.pt2"], "only options of a reduction are allowed"),

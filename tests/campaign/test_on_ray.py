@@ -1,0 +1,236 @@
+"""A triage on a Ray cluster: the results of this machine, and deaths of its parts."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.bugs import write_run
+
+from shrinkfx.campaign import on_ray
+from shrinkfx.campaign.commands import LocalExecutor
+from shrinkfx.campaign.on_ray import RayExecutor
+from shrinkfx.campaign.programs import Program
+from shrinkfx.campaign.runs import Campaign, Status, run_campaign
+from shrinkfx.errors import UsageError
+from shrinkfx.journal.journal import Journal
+from shrinkfx.system.processes import read_process_state
+
+pytest.importorskip("ray", reason="Ray is not installed")
+pytestmark = [pytest.mark.processes, pytest.mark.filterwarnings("default")]
+
+FAKE = """
+import json, os, shutil, sys, time
+words, here = sys.argv[1:], os.path.dirname(__file__)
+is_resumed = words[0] == "--resume"
+out = words[words.index("--out") + 1] if "--out" in words else words[1]
+name = os.path.basename(out)
+with open(f"{here}/calls", "a") as calls:
+    print(name, "resumed" if is_resumed else "new", os.getpid(), os.getppid(),
+          os.environ.get("OMP_NUM_THREADS"), file=calls)
+os.makedirs(out, exist_ok=True)
+def finish(code, **result):
+    print(json.dumps({"event": "end", "elapsed": 2.0, "error": "", "result": result}))
+    sys.exit(code)
+if name.startswith("healthy"):
+    finish(3)
+if name.startswith("waits") and not is_resumed:
+    shutil.copy(f"{here}/journal.sqlite", out)
+    end = time.monotonic() + 60
+    while time.monotonic() < end and not os.path.exists(f"{here}/go"):
+        time.sleep(0.1)
+if name.startswith("same") and name != "same0":
+    finish(7, known_bugs=[f"{os.path.dirname(out)}/same0"])
+shutil.copytree(f"{here}/result", out, dirs_exist_ok=True)
+finish(0)
+"""
+"""A shrinkfx that reduces nothing."""
+
+
+@pytest.fixture(name="cluster", scope="module")
+def _cluster() -> Iterator[Any]:
+    """A cluster of two nodes, for two programs at a time each."""
+    import ray
+    from ray.cluster_utils import Cluster
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        cluster = Cluster(True, head_node_args={"num_cpus": 4})
+        cluster.add_node(num_cpus=4)
+        cluster.connect()
+        yield cluster
+        ray.shutdown()
+        cluster.shutdown()
+
+
+@pytest.fixture(name="tool")
+def _tool(tmp_path: Path) -> list[str]:
+    write_run(tmp_path / "result")
+    with closing(Journal(tmp_path / "journal.sqlite")) as journal:
+        journal.note("run", {})
+    (tmp_path / "fake.py").write_text(FAKE)
+    (tmp_path / "calls").touch()
+    return [sys.executable, str(tmp_path / "fake.py")]
+
+
+def make_campaign(folder: Path, *names: str) -> Campaign:
+    programs = []
+    for name in names:
+        (folder / name).touch()
+        programs.append(Program(str(folder / name), (), name))
+    return Campaign(tuple(programs), str(folder), jobs=4)
+
+
+def statuses(campaign: Campaign) -> dict[str, Status]:
+    return {each.program.name: each.status for each in campaign.results}
+
+
+def read_calls(folder: Path) -> list[list[str]]:
+    return [line.split() for line in (folder / "calls").read_text().splitlines()]
+
+
+def wait_until(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline, "it has not happened"
+        time.sleep(0.1)
+
+
+def test_cluster_has_the_results_of_this_machine(
+    cluster: Any, tool: list[str], tmp_path: Path
+) -> None:
+    names = [f"{kind}{n}" for kind in ("same", "other", "healthy") for n in range(10)]
+    campaign = make_campaign(tmp_path, *names)
+    executor = RayExecutor(cluster.address, tool)
+    assert executor.jobs == 4
+    on_cluster = run_campaign(campaign, tmp_path / "1", lambda *_: None, executor)
+    local = LocalExecutor(tool)
+    here = run_campaign(campaign, tmp_path / "2", lambda *_: None, local)
+    assert statuses(on_cluster) == statuses(here)
+    assert len(statuses(here)) == 30
+    assert {call[-1] for call in read_calls(tmp_path)} == {
+        str(os.environ.get("OMP_NUM_THREADS"))
+    }
+
+
+def test_run_whose_process_was_killed_is_resumed(
+    cluster: Any, tool: list[str], tmp_path: Path
+) -> None:
+    def kill_worker(now: Campaign, *_: object) -> None:
+        if len(now.results) == 1:
+            wait_until((tmp_path / "out/runs/waits/journal.sqlite").exists)
+            (worker,) = (c[3] for c in read_calls(tmp_path) if c[0] == "waits")
+            os.kill(int(worker), signal.SIGKILL)
+
+    campaign = make_campaign(tmp_path, "waits", "other")
+    executor = RayExecutor(cluster.address, tool)
+    done = run_campaign(campaign, tmp_path / "out", kill_worker, executor)
+    assert statuses(done) == {"waits": Status.REDUCED, "other": Status.REDUCED}
+    calls = [call[:2] for call in read_calls(tmp_path)]
+    assert sorted(calls) == [["other", "new"], ["waits", "new"], ["waits", "resumed"]]
+
+
+def test_runs_of_a_node_that_dies_are_resumed(
+    cluster: Any, tool: list[str], tmp_path: Path
+) -> None:
+    node = cluster.add_node(num_cpus=16)
+
+    def kill_node(now: Campaign, *_: object) -> None:
+        if len(now.results) == 1:
+            wait_until(lambda: len(begun()) == len(waiting))
+            cluster.remove_node(node, allow_graceful=False)
+            wait_until(lambda: sum(map(has_died, read_calls(tmp_path))) >= 4)
+            (tmp_path / "go").touch()
+
+    def begun() -> list[Path]:
+        return [*(tmp_path / "out/runs").glob("waits*/journal.sqlite")]
+
+    def has_died(call: list[str]) -> bool:
+        return read_process_state(int(call[3])) in ("", "Z")
+
+    waiting = [f"waits{number}" for number in range(8)]
+    campaign = replace(make_campaign(tmp_path, "other", *waiting), jobs=9)
+    executor = RayExecutor(cluster.address, tool)
+    done = run_campaign(campaign, tmp_path / "out", kill_node, executor)
+    assert set(statuses(done).values()) == {Status.REDUCED}
+    calls = [call[:2] for call in read_calls(tmp_path)]
+    assert calls.count(["other", "new"]) == 1
+    resumed = [name for name, how in calls if how == "resumed"]
+    assert 4 <= len(resumed) < len(waiting)
+
+
+DRIVER = """
+import sys
+from shrinkfx.campaign.on_ray import RayExecutor
+from shrinkfx.campaign.runs import Campaign, run_campaign, save
+from pathlib import Path
+import json
+folder = Path(sys.argv[1])
+campaign = Campaign.from_json(json.loads((folder / "campaign").read_text()))
+executor = RayExecutor(sys.argv[2], sys.argv[3:])
+run_campaign(campaign, folder / "out", lambda now, _: save(now, folder / "out", []),
+             executor)
+"""
+
+
+def test_triage_whose_driver_was_killed_loses_no_finished_run(
+    cluster: Any, tool: list[str], tmp_path: Path
+) -> None:
+    campaign, out = make_campaign(tmp_path, "waits", "other"), tmp_path / "out"
+    (tmp_path / "campaign").write_text(json.dumps(campaign.to_json()))
+    words = [sys.executable, "-c", DRIVER, str(tmp_path), cluster.address, *tool]
+    with subprocess.Popen(words, stderr=subprocess.DEVNULL) as driver:
+        wait_until((out / "triage.json").exists)
+        wait_until((out / "runs/waits/journal.sqlite").exists)
+        driver.kill()
+    left = Campaign.load(out)
+    assert statuses(left) == {"other": Status.REDUCED}
+    ((_, _, run, _, _),) = [call for call in read_calls(tmp_path) if call[0] == "waits"]
+    wait_until(lambda: not Path("/proc", run).exists())
+    executor = RayExecutor(cluster.address, tool)
+    done = run_campaign(left, out, lambda *_: None, executor)
+    assert statuses(done) == {"waits": Status.REDUCED, "other": Status.REDUCED}
+    assert len(read_calls(tmp_path)) == 3
+
+
+def test_ctrl_c_kills_the_runs(cluster: Any, tool: list[str], tmp_path: Path) -> None:
+    def press_ctrl_c(*_: object) -> None:
+        wait_until((tmp_path / "out/runs/waits/journal.sqlite").exists)
+        raise KeyboardInterrupt
+
+    campaign = make_campaign(tmp_path, "waits", "other")
+    executor = RayExecutor(cluster.address, tool)
+    with pytest.raises(KeyboardInterrupt):
+        run_campaign(campaign, tmp_path / "out", press_ctrl_c, executor)
+    (run,) = (call[2] for call in read_calls(tmp_path) if call[0] == "waits")
+    wait_until(lambda: read_process_state(int(run)) in ("", "Z"))
+
+
+def test_node_without_the_right_versions_or_folders_is_not_used(
+    cluster: Any, tool: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    campaign = make_campaign(tmp_path, "other")
+    with monkeypatch.context() as patch:
+        patch.setattr(on_ray, "_versions", lambda: {"torch": "0.1"})
+        executor = RayExecutor(cluster.address, tool)
+        done = run_campaign(campaign, tmp_path / "out", lambda *_: None, executor)
+    (result,) = done.results
+    assert result.status is Status.ERROR
+    assert result.reason.startswith("no node can run it: it has torch ")
+    assert result.reason.endswith(", not 0.1")
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "nowhere.invalid:6379"])
+def test_address_without_a_cluster_is_refused_at_once(address: str) -> None:
+    with pytest.raises(UsageError, match=r"no cluster there .*: ray start --head"):
+        RayExecutor(address)
