@@ -30,6 +30,8 @@ _MEMORY, _COPIES = 4 << 30, 4
 
 _LOG = logging.getLogger(__name__)
 
+_ON_CUDA = frozenset(("cuda", "--device=cuda"))
+
 _CONNECT_S, _LOOK_S = 10.0, 5.0
 _CHECKED = "torch", "triton", "shrinkfx"
 """Packages whose versions must be the same on all nodes."""
@@ -72,7 +74,7 @@ class RayExecutor:
         size, versions = os.path.getsize(command.words[0]), _versions()
         needs = {
             "num_cpus": self._cores,
-            "num_gpus": int("cuda" in command.words and self._has_gpus),
+            "num_gpus": int(self._has_gpus and not _ON_CUDA.isdisjoint(command.words)),
             "memory": min(_MEMORY + _COPIES * size, self._memory),
         }
         while True:
