@@ -88,8 +88,7 @@ class Database:
     It is not in WAL mode, which network file systems do not support.
 
     Args:
-        only_read: change neither the file nor its folder, because another process may
-            be working on the run.
+        only_read: write nothing, because another process may be working on the run.
 
     Raises:
         StorageError: any method raises it for any SQLite error.
@@ -102,6 +101,7 @@ class Database:
             self._db = sqlite3.connect(
                 name, _BUSY_TIMEOUT_S, isolation_level=None, uri=only_read
             )
+            self._db.execute(f"PRAGMA query_only={int(only_read)}")
             self._begin(only_read=only_read)
         except sqlite3.Error as error:
             raise self._storage_error(error) from error
@@ -165,13 +165,19 @@ class Database:
 
 
 def _read_only_uri(path: Path) -> str:
-    """Return a URI by which SQLite opens a file without creating others next to it.
+    """Return a URI by which SQLite opens a file to read it.
 
-    Without a ``-journal`` or ``-wal`` file (of older versions of shrinkfx) no process
-    is writing, so the file is complete and can be opened as immutable.
+    A ``-journal`` file shows that a process is writing or has written. If that process
+    was killed while it wrote, SQLite undoes that first, so it must be able to write. In
+    older versions of shrinkfx, the other file was a ``-wal`` file. If there is neither,
+    the file is complete, and can be opened as immutable.
     """
-    is_unused = not any(Path(f"{path}-{end}").exists() for end in ("journal", "wal"))
-    return f"{path.resolve().as_uri()}?{'immutable=1' if is_unused else 'mode=ro'}"
+    mode = "immutable=1"
+    if Path(f"{path}-wal").exists():
+        mode = "mode=ro"
+    elif Path(f"{path}-journal").exists():
+        mode = "mode=rw"
+    return f"{path.resolve().as_uri()}?{mode}"
 
 
 def _cause(error: sqlite3.Error) -> str:

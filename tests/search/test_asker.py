@@ -17,7 +17,12 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from shrinkfx.errors import BudgetExhausted, PhaseLimitReached, WorkerError
+from shrinkfx.errors import (
+    BudgetExhausted,
+    PhaseLimitReached,
+    StorageError,
+    WorkerError,
+)
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.failure.verdict import Observation, Outcome, Verdict
 from shrinkfx.journal.journal import Journal
@@ -502,3 +507,28 @@ def test_queries_do_not_depend_on_the_python_hash_seed() -> None:
         asked.add(done.stdout)
     assert len(asked) == 1
     assert len(asked.pop().split()) > 20
+
+
+KILLED_IN_A_WRITE = """
+import os, sqlite3, sys
+db = sqlite3.connect(sys.argv[1], isolation_level=None)
+db.execute("PRAGMA journal_mode=TRUNCATE")
+db.execute("PRAGMA cache_size=1")  # so that changes reach the file at once
+db.execute("BEGIN IMMEDIATE")
+for number in range(1000):
+    db.execute("INSERT INTO facts VALUES (?, ?)", (f"fact {number}", '"' + "x" * 999))
+os.kill(os.getpid(), 9)
+"""
+
+
+def test_readers_undo_what_a_killed_process_was_writing(tmp_path: Path) -> None:
+    path = tmp_path / "journal.sqlite"
+    with closing(Journal(path)) as journal:
+        journal.note("known", 1)
+    subprocess.run([sys.executable, "-c", KILLED_IN_A_WRITE, str(path)], check=False)
+    assert (tmp_path / "journal.sqlite-journal").stat().st_size > 0
+    with closing(Journal(path, only_read=True)) as journal:
+        assert journal.fact("known") == 1
+        assert journal.fact("fact 1") is None
+        with pytest.raises(StorageError):
+            journal.note("other", 2)
