@@ -155,17 +155,17 @@ def score(folder: Path, out: Path) -> None:
     truth = json.loads((folder / "truth.json").read_text())
     report = json.loads((out / "triage.json").read_text())
     found_by: dict[str, set[int]] = defaultdict(set)
-    bugs = [
+    groups = [
         [Path(each["program"]).name for each in bug["members"]]
         for bug in report["bugs"]
     ]
-    common = [set.intersection(*(set(truth[name]) for name in bug)) for bug in bugs]
-    for number in sorted(range(len(bugs)), key=lambda number: len(common[number])):
-        # A bug whose only members have two bugs is the one that no other bug is.
+    common = [set.intersection(*(set(truth[name]) for name in each)) for each in groups]
+    for number in sorted(range(len(groups)), key=lambda number: len(common[number])):
+        # If all programs of a group have two bugs, it is the one of no other group.
         for name in common[number] - found_by.keys() or common[number]:
             found_by[name].add(number)
-    merged = [bug for bug, names in zip(bugs, common, strict=True) if not names]
-    reported = {name for bug in bugs for name in bug}
+    merged = [each for each, names in zip(groups, common, strict=True) if not names]
+    reported = {name for each in groups for name in each}
     expected = {name for bugs in truth.values() for name in bugs}
     healthy = {name for name, bugs in truth.items() if not bugs}
     print(f"programs: {len(truth)}; bugs: {len(expected)}; found: {len(found_by)}")
