@@ -30,7 +30,7 @@ QUICK := --without-torch -m "not slow and not processes" --hypothesis-profile qu
 		-c constraints.txt --editable '.[dev]'
 	touch $@
 
-# 110 MB to download, 500 MB on disk; nothing of it is needed to run shrinkfx.
+# 110 MB to download, 500 MB on disk; only shrinkfx triage --ray needs a part.
 .venv/models: .venv/installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
 		-c constraints.txt --editable '.[dev,models,ray]'

@@ -11,6 +11,7 @@ import pytest
 
 import shrinkfx
 from shrinkfx.cli.parser import list_options as all_options
+from shrinkfx.cli.triage import make_triage_parser
 from shrinkfx.errors import UsageError
 
 ROOT = Path(shrinkfx.__file__).parent
@@ -34,6 +35,8 @@ def error_texts(text: str) -> Iterator[str]:
 def test_each_flag_named_in_an_error_is_an_option() -> None:
     """A mistyped name would send the reader to an option that does not exist."""
     known = {flag for option in all_options() for flag in option.flags}
+    for action in make_triage_parser()._actions:
+        known.update(action.option_strings)
     texts = (
         each for path in ROOT.rglob("*.py") for each in error_texts(path.read_text())
     )

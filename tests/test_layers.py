@@ -358,13 +358,13 @@ def test_strategies_refuse_a_second_name() -> None:
 BUDGETS = {
     "api": 505,
     "check": 3_374,
-    "cli": 1_721,
+    "cli": 1_726,
     "events": 360,
     "explain": 2_340,
     "failure": 1_490,
     "findings": 814,
     "intake": 1_929,
-    "journal": 370,
+    "journal": 375,
     "options": 575,
     "preloads": 920,
     "program": 2_630,
@@ -377,7 +377,7 @@ BUDGETS = {
     "system": 550,
     "testing": 370,
     "top": 175,
-    "campaign": 747,
+    "campaign": 803,
     "worker": 16_735,
 }
 """The most code lines of each package. Raising one needs a dated reason in

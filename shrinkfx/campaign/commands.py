@@ -7,8 +7,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Collection, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -24,7 +24,7 @@ TOOL = (sys.executable, "-P", "-m", "shrinkfx.campaign.child")
 _LONGEST_S = 12 * 3600.0
 """Maximum time of one run in seconds, so that no run lasts for ever."""
 
-_LOOK_S = 1.0
+_POLL_S = 1.0
 
 _ENDING_S = 30.0
 """Time in seconds that an interrupted run may take to save its state."""
@@ -74,8 +74,8 @@ def wait_for(process: subprocess.Popen[str]) -> tuple[int, str]:
     deadline = time.monotonic() + _LONGEST_S
     with process:
         while True:
-            try:  # Ray cancels a task between two calls, not within one
-                printed, _ = process.communicate(timeout=_LOOK_S)
+            try:  # short waits, because Ray's cancellation takes effect between two
+                printed, _ = process.communicate(timeout=_POLL_S)
             except subprocess.TimeoutExpired:
                 if time.monotonic() > deadline:
                     kill_with_group(process.pid)
@@ -138,18 +138,13 @@ class LocalExecutor:
         self._is_stopped = False
 
     def run(self, command: Command) -> tuple[int, str]:
-        with self._started(command) as process:
-            return wait_for(process)
-
-    @contextmanager
-    def _started(self, command: Command) -> Iterator[subprocess.Popen[str]]:
         with self._lock:
             if self._is_stopped:
                 raise Stopped
             process = command.start(self._tool)
             self._alive.add(process)
         try:
-            yield process
+            return wait_for(process)
         finally:
             self._alive.discard(process)
 

@@ -61,7 +61,7 @@ def find_programs(paths: Sequence[Path], options: Sequence[str]) -> list[Program
     entries = listed | {e: None for e in found if e[0] not in with_options}
     names: set[str] = set()
     programs = []
-    for path, own in sorted(entries, key=lambda e: (_size(e[0]), e)):
+    for path, own in sorted(entries, key=lambda e: (size_of(e[0]), e)):
         stem = (path.parent if path.name == CAPTURE else path).stem.replace("+", "-")
         name, number = stem, 1
         while name in names:
@@ -86,7 +86,7 @@ def _in(path: Path) -> Iterator[Entry]:
             yield program, ()
 
 
-def _size(path: Path) -> int:
+def size_of(path: Path) -> int:
     """Return the bytes of a program, or of all programs of a capture."""
     files = path.glob("*.pt2") if path.is_dir() else [path]
     return sum(file.stat().st_size for file in files)

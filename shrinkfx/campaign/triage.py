@@ -22,7 +22,7 @@ from shrinkfx.campaign.runs import (
     run_campaign,
     save,
 )
-from shrinkfx.errors import UsageError
+from shrinkfx.errors import UsageError, WorkerError
 from shrinkfx.findings.known_bugs import RUNS
 from shrinkfx.options.options import check_folders
 from shrinkfx.protocol.flags import require_above_zero
@@ -128,9 +128,7 @@ def resume(
     """Continue a triage that was interrupted or killed.
 
     Args:
-        jobs: the number of programs at a time; None keeps that of the triage, or means
-            as many as the Ray cluster can run.
-        ray, listener, on_start: as for ``triage``.
+        jobs, ray, listener, on_start: as for ``triage``.
 
     Raises:
         UsageError: the folder contains no triage, another process uses it, or there is
@@ -144,9 +142,7 @@ def resume(
         campaign = Campaign.load(folder)
         if jobs is not None:
             require_above_zero("--jobs", jobs)
-        elif ray:
-            jobs = executor.jobs
-        campaign = replace(campaign, jobs=jobs or campaign.jobs)
+        campaign = replace(campaign, jobs=executor.jobs if jobs is None else jobs)
         if not os.path.isdir(campaign.cwd):
             raise UsageError(
                 f"--resume {folder}: {campaign.cwd} no longer exists, and options of "
@@ -187,10 +183,16 @@ def _run(
 
     _write(campaign, folder)
     on_start(campaign, folder / RUNS)
-    with suppress(KeyboardInterrupt):
-        run_campaign(campaign, folder, ended, executor)
-        interrupted = False
-    return Triage(folder, last, _write(last, folder), interrupted)
+    try:
+        with suppress(KeyboardInterrupt):
+            run_campaign(campaign, folder, ended, executor)
+            interrupted = False
+    except WorkerError as error:
+        advice = f"to continue: {resume_command(folder)}"
+        raise WorkerError(f"{error.reason}\n{advice}") from error
+    finally:
+        bugs = _write(last, folder)
+    return Triage(folder, last, bugs, interrupted)
 
 
 def _write(campaign: Campaign, folder: Path) -> list[Bug]:

@@ -71,6 +71,8 @@ def _split(words: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
 
 def _run(arguments: argparse.Namespace, options: Sequence[str]) -> Triage:
     jobs = arguments.jobs
+    if jobs is None and not arguments.ray:
+        jobs = usual_jobs()
     if arguments.resume:
         if arguments.paths or options or arguments.known or arguments.out:
             raise UsageError(
@@ -92,7 +94,7 @@ def _run(arguments: argparse.Namespace, options: Sequence[str]) -> Triage:
         options,
         known=arguments.known,
         out=arguments.out,
-        jobs=usual_jobs() if jobs is None and not arguments.ray else jobs,
+        jobs=jobs,
         ray=arguments.ray,
         listener=_print_result,
         on_start=_print_start,
@@ -160,7 +162,10 @@ def make_triage_parser() -> argparse.ArgumentParser:
     known = "folder that contains folders of earlier runs; may be repeated"
     add("--known", action="append", default=[], metavar="DIR", help=known)
     add("--out", metavar="DIR", help="folder for the results")
-    jobs = "number of programs at a time (default: half the cores, at most 4)"
+    jobs = (
+        "number of programs at a time (default: half the cores, at most 4; with --ray, "
+        "as many as the cluster can run)"
+    )
     add("--jobs", type=int, metavar="N", help=jobs)
     ray = "run on the Ray cluster at this address, such as auto or 10.0.0.1:6379"
     add("--ray", metavar="ADDRESS", help=ray)
