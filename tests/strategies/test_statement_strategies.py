@@ -375,6 +375,7 @@ def texts(code: str) -> list[list[str]]:
     [
         ("mul.Tensor(x, 2.5)", [["", "1", "0"]]),
         ("mul.Tensor(x, 1)", [[""]]),
+        ("mul.Tensor(x, 1 + 2j)", [["", "1", "0"]]),
         ("sum.dim_IntList(x, [1, 2], True)", [[""], ["1", "0"], ["", "[]"]]),
         (
             "full.default([], 3, dtype=torch.float64)",

@@ -550,7 +550,7 @@ def _kind(node: ast.expr) -> LeafKind:
             return LeafKind.VALUE
         case ast.Constant() | ast.UnaryOp(ast.USub(), ast.Constant()):
             return LeafKind.NUMBER
-        case ast.Call(ast.Name("float")):
+        case ast.Call(ast.Name("float")) | ast.BinOp(right=ast.Constant(complex())):
             return LeafKind.NUMBER
         case ast.Attribute() if ast.unparse(node).startswith("torch."):
             return LeafKind.WORD
