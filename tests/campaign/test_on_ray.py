@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -26,6 +25,8 @@ from shrinkfx.campaign.triage import Triage, resume, triage
 from shrinkfx.errors import UsageError, WorkerError
 from shrinkfx.journal.journal import Journal
 from shrinkfx.system.processes import read_process_state
+
+WaitFor = Callable[[Callable[[], object]], None]
 
 pytest.importorskip("ray", reason="Ray is not installed")
 pytestmark = [pytest.mark.processes, pytest.mark.filterwarnings("default")]
@@ -104,13 +105,6 @@ def read_calls(folder: Path) -> list[list[str]]:
     return [line.split() for line in (folder / "calls").read_text().splitlines()]
 
 
-def wait_until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline, "it has not happened"
-        time.sleep(0.1)
-
-
 def test_cluster_has_the_results_of_this_machine(
     cluster: Any, tool: list[str], tmp_path: Path
 ) -> None:
@@ -129,11 +123,11 @@ def test_cluster_has_the_results_of_this_machine(
 
 
 def test_run_whose_process_was_killed_is_resumed(
-    cluster: Any, tool: list[str], tmp_path: Path
+    cluster: Any, tool: list[str], tmp_path: Path, wait_for: WaitFor
 ) -> None:
     def kill_worker(now: Campaign, *_: object) -> None:
         if len(now.results) == 1:
-            wait_until((tmp_path / "out/runs/waits/journal.sqlite").exists)
+            wait_for((tmp_path / "out/runs/waits/journal.sqlite").exists)
             (worker,) = (c[3] for c in read_calls(tmp_path) if c[0] == "waits")
             os.kill(int(worker), signal.SIGKILL)
 
@@ -146,15 +140,15 @@ def test_run_whose_process_was_killed_is_resumed(
 
 
 def test_runs_of_a_node_that_dies_are_resumed(
-    cluster: Any, tool: list[str], tmp_path: Path
+    cluster: Any, tool: list[str], tmp_path: Path, wait_for: WaitFor
 ) -> None:
     node = cluster.add_node(num_cpus=16, memory=MEMORY)
 
     def kill_node(now: Campaign, *_: object) -> None:
         if len(now.results) == 1:
-            wait_until(lambda: len(begun()) == len(waiting))
+            wait_for(lambda: len(begun()) == len(waiting))
             cluster.remove_node(node, allow_graceful=False)
-            wait_until(lambda: sum(map(has_died, read_calls(tmp_path))) >= 4)
+            wait_for(lambda: sum(map(has_died, read_calls(tmp_path))) >= 4)
             (tmp_path / "go").touch()
 
     def begun() -> list[Path]:
@@ -188,28 +182,30 @@ run_campaign(campaign, folder / "out", lambda now, _: save(now, folder / "out", 
 
 
 def test_triage_whose_driver_was_killed_loses_no_finished_run(
-    cluster: Any, tool: list[str], tmp_path: Path
+    cluster: Any, tool: list[str], tmp_path: Path, wait_for: WaitFor
 ) -> None:
     campaign, out = make_campaign(tmp_path, "waits", "other"), tmp_path / "out"
     (tmp_path / "campaign").write_text(json.dumps(campaign.to_json()))
     words = [sys.executable, "-c", DRIVER, str(tmp_path), cluster.address, *tool]
     with subprocess.Popen(words, stderr=subprocess.DEVNULL) as driver:
-        wait_until((out / "triage.json").exists)
-        wait_until((out / "runs/waits/journal.sqlite").exists)
+        wait_for((out / "triage.json").exists)
+        wait_for((out / "runs/waits/journal.sqlite").exists)
         driver.kill()
     left = Campaign.load(out)
     assert statuses(left) == {"other": Status.REDUCED}
     ((_, _, run, _, _),) = [call for call in read_calls(tmp_path) if call[0] == "waits"]
-    wait_until(lambda: not Path("/proc", run).exists())
+    wait_for(lambda: not Path("/proc", run).exists())
     executor = RayExecutor(cluster.address, tool)
     done = run_campaign(left, out, lambda *_: None, executor)
     assert statuses(done) == {"waits": Status.REDUCED, "other": Status.REDUCED}
     assert len(read_calls(tmp_path)) == 3
 
 
-def test_ctrl_c_kills_the_runs(cluster: Any, tool: list[str], tmp_path: Path) -> None:
+def test_ctrl_c_kills_the_runs(
+    cluster: Any, tool: list[str], tmp_path: Path, wait_for: WaitFor
+) -> None:
     def press_ctrl_c(*_: object) -> None:
-        wait_until(lambda: len(read_calls(tmp_path)) == 4)
+        wait_for(lambda: len(read_calls(tmp_path)) == 4)
         raise KeyboardInterrupt
 
     campaign = make_campaign(tmp_path, "other", "waits0", "waits1", "waits2")
@@ -217,7 +213,7 @@ def test_ctrl_c_kills_the_runs(cluster: Any, tool: list[str], tmp_path: Path) ->
     with pytest.raises(KeyboardInterrupt):
         run_campaign(campaign, tmp_path / "out", press_ctrl_c, executor)
     runs = [int(call[2]) for call in read_calls(tmp_path)]
-    wait_until(lambda: all(read_process_state(run) in ("", "Z") for run in runs))
+    wait_for(lambda: all(read_process_state(run) in ("", "Z") for run in runs))
 
 
 def test_sigterm_is_handled_as_before(cluster: Any) -> None:
@@ -271,8 +267,8 @@ def test_triage_without_a_fit_node_can_be_resumed(
         ("nowhere.invalid:6379", "cannot connect"),
     ],
 )
-def test_address_without_a_cluster_is_refused_soon(address: str, reason: str) -> None:
-    began = time.monotonic()
+def test_address_without_a_cluster_is_refused_before_ray_tries_it(
+    address: str, reason: str
+) -> None:
     with pytest.raises(UsageError, match=reason):
         RayExecutor(address)
-    assert time.monotonic() - began < 30
