@@ -99,6 +99,23 @@ class _Asking:
         return None
 
 
+_LIMIT = re.compile(r"Expected (u\d+ [<>=!]+ -?\d+) but received (-?\d+)")
+"""The message of ``AOTI_TORCH_CHECK`` in the wrapper, for a check of the program."""
+
+
+def describe_violated_limit(failure: str) -> str:
+    """Describe a limit on a size that the exported program itself checks, or ''."""
+    found = _LIMIT.search(failure)
+    return found.expand(_VIOLATED) if found else ""
+
+
+_VIOLATED = (
+    r"The exported program checks that \1, but the value is \2. torch.export takes "
+    "such a limit from the fake kernel of an operator or from torch._check: it or the "
+    "inputs may be wrong."
+)
+
+
 def explain(
     reduced: ReducedProgram, facts: KnownFacts, folder: Path | None = None
 ) -> Explanation:
@@ -119,7 +136,8 @@ def explain(
     else:
         found = _with_findings(reduced, facts, found, attempt)
     if not reduced.client.options.reference:
-        found = replace(found, cause=(EAGER_FAILS, *found.cause)[:SENTENCES])
+        first = describe_violated_limit(reduced.target.text) or EAGER_FAILS
+        found = replace(found, cause=(first, *found.cause)[:SENTENCES])
     found = _with_decisions(reduced, found, attempt, folder)
     if notes := [text for text in (facts.own, facts.inside) if text]:
         found = replace(found, cause=(*notes, *_explained(found.cause))[:SENTENCES])

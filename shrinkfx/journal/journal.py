@@ -156,6 +156,8 @@ class Database:
 
     def close(self) -> None:
         """Close the file; SQLite's errors in tidying up are not reported."""
+        with suppress(sqlite3.Error):  # this removes the other file
+            self._db.execute("PRAGMA journal_mode=DELETE")
         self._db.close()
 
     def _storage_error(self, error: sqlite3.Error) -> StorageError:

@@ -20,7 +20,7 @@ from shrinkfx.explain.reduced_program import (
 from shrinkfx.failure.signature import MEMORY_FAULT, Kind, Signature, Stage
 from shrinkfx.findings.chain import Chain
 from shrinkfx.findings.operators import OperatorMismatch, format_fails_alone
-from shrinkfx.findings.record import Explanation
+from shrinkfx.findings.record import EAGER_FAILS, Explanation
 from shrinkfx.findings.values import WrongValue
 from shrinkfx.program.candidate import Candidate, Outputs
 from shrinkfx.protocol.answers import Ending
@@ -232,3 +232,23 @@ def test_dependencies_come_from_the_printed_program() -> None:
     program = listed(listing(text))
     assert find_dependencies(program, ["add"]) == {"tanh"}
     assert find_dependencies(program, ["tanh"]) == set()
+
+
+@pytest.mark.parametrize(
+    ("text", "first"),
+    [
+        (
+            "Expected u0 <= 3 but received 6",
+            "The exported program checks that u0 <= 3, but the value is 6. "
+            "torch.export takes such a limit from the fake kernel of an operator or "
+            "from torch._check: it or the inputs may be wrong.",
+        ),
+        ("index out of bounds: 0 <= tmp0 < 3", EAGER_FAILS),
+    ],
+)
+def test_limit_of_the_exported_program_is_a_cause(text: str, first: str) -> None:
+    failure = Signature(Kind.ASSERT, Stage.RUN, text, text=text)
+    minimum = reduced_program(whole(chain("x", "relu")))
+    client = minimum.client.with_options(reference=False)
+    told = explain(replace(minimum, client=client, target=failure), KnownFacts())
+    assert told.cause[0] == first
