@@ -362,7 +362,7 @@ BUDGETS = {
     "events": 360,
     "explain": 2_348,
     "failure": 1_490,
-    "findings": 814,
+    "findings": 818,
     "intake": 1_929,
     "journal": 377,
     "options": 575,
@@ -377,7 +377,7 @@ BUDGETS = {
     "system": 550,
     "testing": 370,
     "top": 175,
-    "campaign": 803,
+    "campaign": 814,
     "worker": 16_735,
 }
 """The most code lines of each package. Raising one needs a dated reason in

@@ -126,6 +126,21 @@ def _is_same(one: KnownBug, other: KnownBug) -> bool:
     return alike or one.folder.resolve() == other.folder.resolve()
 
 
+def find_same_error(bugs: Sequence[Bug], number: int) -> int | None:
+    """Return the first bug with the same compile error as the bug of this number.
+
+    Several operators may cause one error of the compiler, and one change may fix all.
+
+    Args:
+        number: counted from 1, like the number that is returned; None if there is none.
+    """
+    found = bugs[number - 1].found
+    for other, bug in enumerate(bugs[: number - 1], start=1):
+        if found.has_same_error_as(bug.found):
+            return other
+    return None
+
+
 def list_others(campaign: Campaign, out: Path) -> list[Result]:
     """Return the results of programs that pass, or whose own bug is not known."""
     return [
@@ -142,6 +157,8 @@ def render_lines(campaign: Campaign, bugs: Sequence[Bug], out: Path) -> Iterator
         found = bug.found
         known = f"known before: {found.issue or found.folder}" if bug.is_known else ""
         yield f"{number}. {found.title}"
+        if same := find_same_error(bugs, number):
+            yield f"   the same compile error as {same}: the cause may be the same"
         yield f"   {counted(len(bug.members), 'program')}: {_list(bug.members)}"
         issue = found.folder / ISSUE
         yield f"   {known or (issue if issue.is_file() else found.folder / 'repro.py')}"
@@ -197,7 +214,10 @@ def write_page(campaign: Campaign, bugs: Sequence[Bug], out: Path) -> None:
     """Write ``triage.html``, which links to the files of each bug."""
     values = {
         "summary": summarise(campaign, bugs, out),
-        "bugs": [(bug, _links(bug.found.folder, out)) for bug in bugs],
+        "bugs": [
+            (bug, _links(bug.found.folder, out), find_same_error(bugs, number))
+            for number, bug in enumerate(bugs, start=1)
+        ],
         "others": list_others(campaign, out),
     }
     text = render(PAGE, values)

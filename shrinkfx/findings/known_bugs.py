@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
-from shrinkfx.failure.signature import Signature
+from shrinkfx.failure.signature import Kind, Signature
 from shrinkfx.failure.verdict import Outcome
 from shrinkfx.findings.pattern import Pattern
 from shrinkfx.program.display_text import printable
@@ -82,6 +82,12 @@ class KnownBug:
         return known.admits(failure) or replace(failure, match="", only="").admits(
             known
         )
+
+    def has_same_error_as(self, other: KnownBug) -> bool:
+        """Return whether both are the same compile error, perhaps of two operators."""
+        error = other.signature
+        is_error = error.kind is Kind.COMPILE_ERROR and bool(error.detail)
+        return is_error and self.may_be(error)
 
     def __str__(self) -> str:
         return f"{self.title} ({self.issue or self.folder})"

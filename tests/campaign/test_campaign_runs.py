@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from support.bugs import COS, SIN, write_run
+from support.bugs import COS, SIN, WRONG, write_run
 from support.cases import ROOT
 
 from shrinkfx.campaign import commands
@@ -26,6 +26,7 @@ from shrinkfx.campaign.report import (
     find_bugs,
     list_others,
     name_bugs,
+    render_lines,
     write_page,
 )
 from shrinkfx.campaign.runs import (
@@ -40,6 +41,7 @@ from shrinkfx.campaign.runs import (
 from shrinkfx.campaign.triage import Triage
 from shrinkfx.cli.triage import main
 from shrinkfx.errors import UsageError
+from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.journal.journal import Journal
 from shrinkfx.system.processes import read_process_state
 
@@ -300,6 +302,21 @@ def test_second_bug_without_a_result_is_among_the_others(tmp_path: Path) -> None
     done = Campaign((), results=(left,))
     assert len(find_bugs(done, tmp_path)) == 1
     assert list_others(done, tmp_path) == [left]
+
+
+def test_bugs_with_the_same_compile_error_are_related(tmp_path: Path) -> None:
+    error = Signature(Kind.COMPILE_ERROR, Stage.COMPILE, "KeyError", "KeyError: 1")
+    runs = {"a": (COS, error), "b": (SIN, error), "c": (SIN, WRONG), "d": (COS, WRONG)}
+    for name, (pattern, signature) in runs.items():
+        write_run(tmp_path / "runs" / name, pattern, signature)
+    results = [result_of(name, Status.REDUCED, has_run=True) for name in runs]
+    done = Campaign((), results=tuple(results))
+    bugs = find_bugs(done, tmp_path)
+    lines = [*render_lines(done, bugs, tmp_path)]
+    related = "   the same compile error as 1: the cause may be the same"
+    assert [line for line in lines if "same compile" in line] == [related]
+    write_page(done, bugs, tmp_path)
+    assert related.strip() in (tmp_path / "triage.html").read_text()
 
 
 def test_page_quotes_addresses_and_links_only_to_web_pages(tmp_path: Path) -> None:
