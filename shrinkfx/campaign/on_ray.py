@@ -13,6 +13,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 from collections.abc import Collection, Mapping, Sequence
 from importlib import metadata
 from itertools import pairwise
@@ -38,7 +39,7 @@ _ON_CUDA = "cuda", "--device=cuda", "--gpus"
 _PACKAGES = "torch", "triton", "shrinkfx"
 """Their versions must be the same on all nodes."""
 
-_CONNECT_S, _PROBE_S, _POLL_S = 10.0, 60.0, 5.0
+_CONNECT_S, _PROBE_S, _POLL_S, _ENDING_S = 10.0, 60.0, 5.0, 10.0
 
 _THREADS = "OMP_NUM_THREADS"
 
@@ -277,4 +278,9 @@ def _run_on_node(
     os.environ.pop(_THREADS, None)
     if threads is not None:
         os.environ[_THREADS] = threads
-    return wait_for(command.start(tool or TOOL))
+    code, printed = wait_for(command.start(tool or TOOL))
+    if code == -signal.SIGKILL:
+        # If this process is about to end, Ray kills its children first. Such a command
+        # has no result, and Ray runs it again.
+        time.sleep(_ENDING_S)
+    return code, printed

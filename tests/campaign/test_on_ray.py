@@ -8,9 +8,10 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +29,15 @@ from shrinkfx.system.processes import read_process_state
 
 WaitFor = Callable[[Callable[[], object]], None]
 
-pytest.importorskip("ray", reason="Ray is not installed")
-pytestmark = [pytest.mark.processes, pytest.mark.filterwarnings("default")]
+pytestmark = [
+    pytest.mark.processes,
+    pytest.mark.filterwarnings("default"),
+    pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed"),
+]
 
 FAKE = """
-import json, os, shutil, sys, time
+import ctypes, json, os, shutil, sys, time
+ctypes.CDLL(None).prctl(1, 9)  # die with the process that has started it
 words, here = sys.argv[1:], os.path.dirname(__file__)
 is_resumed = words[0] == "--resume"
 out = words[words.index("--out") + 1] if "--out" in words else words[1]
@@ -62,17 +67,30 @@ finish(0)
 @pytest.fixture(name="cluster", scope="module")
 def _cluster() -> Iterator[Any]:
     """A cluster of two nodes, for two programs at a time each."""
-    import ray
-    from ray.cluster_utils import Cluster
+    with _restored_state():
+        import ray
+        from ray.cluster_utils import Cluster
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
         cluster = Cluster(True, head_node_args={"num_cpus": 4, "memory": MEMORY})
         cluster.add_node(num_cpus=4, memory=MEMORY)
-        cluster.connect()
         yield cluster
         ray.shutdown()
         cluster.shutdown()
+
+
+@contextmanager
+def _restored_state() -> Iterator[None]:
+    """Restore what Ray changes in this process, which runs other tests, too."""
+    environment, hook = dict(os.environ), sys.excepthook
+    handler = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(environment)
+        sys.excepthook = hook
+        signal.signal(signal.SIGTERM, handler)
 
 
 MEMORY = 64 << 30
@@ -217,6 +235,9 @@ def test_ctrl_c_kills_the_runs(
 
 
 def test_sigterm_is_handled_as_before(cluster: Any) -> None:
+    import ray
+
+    ray.shutdown()
     before = signal.getsignal(signal.SIGTERM)
     RayExecutor(cluster.address)
     assert signal.getsignal(signal.SIGTERM) is before
