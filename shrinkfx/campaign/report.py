@@ -158,7 +158,7 @@ def render_lines(campaign: Campaign, bugs: Sequence[Bug], out: Path) -> Iterator
         known = f"known before: {found.issue or found.folder}" if bug.is_known else ""
         yield f"{number}. {found.title}"
         if same := find_same_error(bugs, number):
-            yield f"   the same compile error as {same}: the cause may be the same"
+            yield f"   the same compile error as bug {same}: the cause may be the same"
         yield f"   {counted(len(bug.members), 'program')}: {_list(bug.members)}"
         issue = found.folder / ISSUE
         yield f"   {known or (issue if issue.is_file() else found.folder / 'repro.py')}"

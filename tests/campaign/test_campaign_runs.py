@@ -313,7 +313,7 @@ def test_bugs_with_the_same_compile_error_are_related(tmp_path: Path) -> None:
     done = Campaign((), results=tuple(results))
     bugs = find_bugs(done, tmp_path)
     lines = [*render_lines(done, bugs, tmp_path)]
-    related = "   the same compile error as 1: the cause may be the same"
+    related = "   the same compile error as bug 1: the cause may be the same"
     assert [line for line in lines if "same compile" in line] == [related]
     write_page(done, bugs, tmp_path)
     assert related.strip() in (tmp_path / "triage.html").read_text()
