@@ -160,6 +160,7 @@ def in_a_process(op: Any, path: Path) -> dict[str, Any]:
             try:
                 report = try_operator(op, path)
             except Exception as error:  # noqa: BLE001
+                path.unlink(missing_ok=True)  # it may be incomplete
                 report = {"outcome": "not tried", "error": shorten(error)}
             out.write_text(json.dumps(report))
             os._exit(0)

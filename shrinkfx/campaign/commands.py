@@ -74,7 +74,7 @@ def wait_for(process: subprocess.Popen[str]) -> tuple[int, str]:
     deadline = time.monotonic() + _LONGEST_S
     with process:
         while True:
-            try:  # short waits, because Ray's cancellation takes effect between two
+            try:  # short waits, because Ray can cancel a task only between two waits
                 printed, _ = process.communicate(timeout=_POLL_S)
             except subprocess.TimeoutExpired:
                 if time.monotonic() > deadline:

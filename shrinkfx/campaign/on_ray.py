@@ -33,9 +33,6 @@ _CORES = 2
 _BASE_BYTES, _FILE_COPIES = 4 << 30, 4
 """Each program reserves these bytes of memory, plus this many times its file's size."""
 
-_ON_CUDA = "cuda", "--device=cuda", "--gpus"
-"""Beginnings of options of a program that runs on a GPU."""
-
 _PACKAGES = "torch", "triton", "shrinkfx"
 """Their versions must be the same on all nodes."""
 
@@ -103,7 +100,8 @@ class RayExecutor:
         """
         size = _FILE_COPIES * size_of(Path(command.words[0]))
         needs = {"CPU": self._cores, "memory": min(_BASE_BYTES + size, self._memory)}
-        if self._has_gpus and any(word.startswith(_ON_CUDA) for word in command.words):
+        devices = _values_of("--device", command.words)
+        if self._has_gpus and any(device.startswith("cuda") for device in devices):
             needs["GPU"] = 1
         errors = self._ray.exceptions
         answer: tuple[int, str] | None = None
@@ -171,7 +169,7 @@ class RayExecutor:
         ]
         if not able:
             known = sorted({reasons[node] for node, *_ in nodes} - {""})
-            why = "; ".join(known) or f"none has {_describe(needs)}"
+            why = "; ".join(known) or "none has the CPUs, memory and GPU that one needs"
             raise WorkerError(f"no node of the Ray cluster can run the programs: {why}")
         return able
 
@@ -205,16 +203,11 @@ class RayExecutor:
             self._ray.cancel(each)
 
 
-def _describe(needs: Needs) -> str:
-    parts = (
-        f"{n >> 30} GiB" if name == "memory" else f"{n} {name}"
-        for name, n in needs.items()
-    )
-    return ", ".join(parts)
-
-
 def _values_of(option: str, words: Sequence[str]) -> list[str]:
-    return [value for name, value in pairwise(words) if name == option]
+    """Return the values of an option: as the next word, or after an equals sign."""
+    joined = (word.partition("=") for word in words)
+    after = [value for name, _, value in joined if name == option and value]
+    return [*after, *(value for name, value in pairwise(words) if name == option)]
 
 
 def _connect(address: str) -> Any:  # noqa: ANN401 - a module

@@ -135,9 +135,9 @@ def resume(
             no cluster at this address.
     """
     folder = Path(folder)
-    executor = _executor(ray)
     if not (folder / STATE).is_file():
         raise UsageError(f"--resume {folder}: the folder contains no triage")
+    executor = _executor(ray)
     with lock_folder(folder):
         campaign = Campaign.load(folder)
         if jobs is not None:

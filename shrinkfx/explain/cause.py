@@ -111,8 +111,8 @@ def describe_violated_limit(failure: str) -> str:
 
 _VIOLATED = (
     r"The exported program checks that \1, but the value is \2. torch.export takes "
-    "such a limit from the fake kernel of an operator or from torch._check: it or the "
-    "inputs may be wrong."
+    "such a limit from the fake kernel of an operator or from torch._check: the limit "
+    "or the inputs may be wrong."
 )
 
 

@@ -241,7 +241,7 @@ def test_dependencies_come_from_the_printed_program() -> None:
             "Expected u0 <= 3 but received 6",
             "The exported program checks that u0 <= 3, but the value is 6. "
             "torch.export takes such a limit from the fake kernel of an operator or "
-            "from torch._check: it or the inputs may be wrong.",
+            "from torch._check: the limit or the inputs may be wrong.",
         ),
         ("index out of bounds: 0 <= tmp0 < 3", EAGER_FAILS),
     ],
