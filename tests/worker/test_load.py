@@ -32,6 +32,21 @@ def setup(folder: Path, name: str = "weights", inputs: Any = None) -> Setup:
     return save_setup(folder, export(name), inputs)
 
 
+class Least(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.minimum(x, x)
+
+
+def test_symbol_of_a_stride_has_a_range_that_can_be_refined(tmp_path: Path) -> None:
+    x = torch.as_strided(torch.arange(40), (5, 6, 2), (1, 1, 7))
+    dims = dict.fromkeys(range(3), Dim.AUTO)
+    program = torch.export.export(Least(), (x,), dynamic_shapes=(dims,))
+    loaded = load(save_setup(tmp_path, program))
+    value = next(iter(loaded.original.graph.nodes)).meta["val"]
+    assert isinstance(value.stride()[2], torch.SymInt)
+    torch.minimum(value, value)  # compares the strides
+
+
 @pytest.mark.parametrize(
     ("inputs", "words"),
     [

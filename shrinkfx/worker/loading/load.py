@@ -423,8 +423,8 @@ def _add_symbol_values(program: ExportedProgram) -> None:
             if len(solutions) == 1:
                 env.backed_var_to_val[symbol] = solutions[0]
     for symbol in env.backed_var_to_val:
-        if symbol.is_Symbol:
-            env.var_to_range.setdefault(symbol, ValueRanges(0, int_oo))
+        if symbol.is_Symbol and symbol not in env.var_to_range:
+            env._update_var_to_range(symbol, ValueRanges(0, int_oo))
     for computed in [s for s in env.var_to_range if not s.is_Symbol]:
         del env.var_to_range[computed]
 
