@@ -8,6 +8,8 @@
 #                 (an hour and a half), and every model of tests/models/
 # make coverage   the lines of shrinkfx, except the worker, that the tests of make quick run
 # make reference  write the tables of options in docs/reference.md again
+# make docs   the documentation as a site: build/html/index.html
+# make dist   the wheel and the source distribution, checked for a registry: dist/
 # make test-versions  a short selection of real reductions with each supported pair of
 #                 PyTorch and Python: about 5 GB and ten minutes per pair; writes the
 #                 table in docs/versions.md
@@ -22,7 +24,7 @@ CASE ?= assert_roll_bound
 QUICK := --without-torch -m "not slow and not processes" --hypothesis-profile quick
 
 .PHONY: demo quick test fast aoti test-all coverage test-versions test-torch211 gpu \
-	lint reference clean
+	lint reference docs dist clean
 
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -30,10 +32,10 @@ QUICK := --without-torch -m "not slow and not processes" --hypothesis-profile qu
 		-c constraints.txt --editable '.[dev]'
 	touch $@
 
-# 110 MB to download, 500 MB on disk; only shrinkfx triage --ray needs a part.
+# 130 MB to download, 550 MB on disk; only shrinkfx triage --ray needs a part.
 .venv/models: .venv/installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
-		-c constraints.txt --editable '.[dev,models,ray]'
+		-c constraints.txt --editable '.[dev,models,ray,release]'
 	touch $@
 
 demo: .venv/installed
@@ -95,6 +97,21 @@ gpu:
 
 reference: .venv/installed
 	$(BIN)/python -m shrinkfx.cli.reference docs/reference.md
+	$(BIN)/python benchmarks/campaign/gallery.py
+
+# MkDocs reads one folder: links to the files, which keep their places.
+docs: .venv/models
+	rm -rf build/site build/html
+	mkdir -p build/site/tests build/site/benchmarks
+	ln -s $(CURDIR)/*.md $(CURDIR)/docs build/site
+	ln -s $(CURDIR)/tests/README.md build/site/tests
+	ln -s $(CURDIR)/benchmarks/README.md $(CURDIR)/benchmarks/results build/site/benchmarks
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+
+dist: .venv/models
+	rm -rf dist
+	$(BIN)/python -m build --outdir dist
+	$(BIN)/twine check --strict dist/*
 
 clean:
 	rm -rf .venv .venv211 .venv-versions demo build *.egg-info .mypy_cache .ruff_cache .pytest_cache

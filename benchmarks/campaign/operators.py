@@ -31,8 +31,8 @@ DTYPES = (
     torch.bool,
     torch.complex64,
 )
-DRAWN, KEPT = 60, 4
-"""Sample inputs of each dtype: so many are made, and so many of them are called."""
+DRAWN = 60
+"""Sample inputs of each dtype that are made; some of them are called."""
 
 Call = tuple[Callable[..., Any], list[Any], Any]
 """An operator, the leaves of its arguments, and their structure."""
@@ -79,15 +79,16 @@ class Calls(nn.Module):
         return operator(tensor, tensor)
 
 
-def sample_calls(op: Any) -> list[Call]:
+def sample_calls(op: Any, samples: int) -> list[Call]:
+    """Return calls on at most ``samples`` sample inputs of each dtype."""
     calls = []
     for dtype in DTYPES:
         if dtype not in op.supported_dtypes("cpu"):
             continue
         torch.manual_seed(0)
-        samples = op.reference_inputs("cpu", dtype, requires_grad=False)
-        drawn = list(islice(samples, DRAWN))
-        for sample in drawn[:: -(-len(drawn) // KEPT) or 1]:
+        inputs = op.reference_inputs("cpu", dtype, requires_grad=False)
+        drawn = list(islice(inputs, DRAWN))
+        for sample in drawn[:: -(-len(drawn) // samples) or 1]:
             arguments = sample.input, sample.args, sample.kwargs
             leaves, structure = pytree.tree_flatten(arguments)
             calls.append((op.op, leaves, structure))
@@ -107,11 +108,10 @@ def can_be_compared(call: Call, *, dynamic: bool, chained: bool) -> bool:
     return torch.Tag.nondeterministic_seeded not in tags
 
 
-def make(op: Any, *, dynamic: bool, chained: bool) -> Trial:
-    samples = sample_calls(op)
+def make(op: Any, *, samples: int, dynamic: bool, chained: bool) -> Trial:
     calls = [
         call
-        for call in samples
+        for call in sample_calls(op, samples)
         if can_be_compared(call, dynamic=dynamic, chained=chained)
     ]
     if not calls:
@@ -123,10 +123,10 @@ def make(op: Any, *, dynamic: bool, chained: bool) -> Trial:
     return Trial(program, expected, inputs, calls=len(calls))
 
 
-def makers(*, dynamic: bool, chained: bool) -> Iterator[tuple[str, Maker]]:
+def makers(**how: Any) -> Iterator[tuple[str, Maker]]:
     for op in op_db:
         name = f"{op.name}-{op.variant_test_name}".rstrip("-").replace(".", "_")
-        yield name, functools.partial(make, op, dynamic=dynamic, chained=chained)
+        yield name, functools.partial(make, op, **how)
 
 
 def main() -> None:
@@ -135,9 +135,10 @@ def main() -> None:
     options.add_argument(
         "--chained", action="store_true", help="between elementwise operators"
     )
+    options.add_argument("--samples", type=int, default=4, help="of each dtype")
     arguments = options.parse_args()
-    dynamic, chained = arguments.dynamic, arguments.chained
-    screen(arguments, makers(dynamic=dynamic, chained=chained))
+    how = {name: getattr(arguments, name) for name in ("samples", "dynamic", "chained")}
+    screen(arguments, makers(**how))
 
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ from torch.utils import _pytree as pytree
 
 from shrinkfx.worker.aoti.fast_build import fast_build, with_plain_wrapper
 
-LIMIT_S = 600
+LIMIT_S = 200
 LOOSENESS = 10
 """Factor on PyTorch's tolerances; shrinkfx judges what differs by more."""
 

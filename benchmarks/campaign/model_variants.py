@@ -1,9 +1,9 @@
 """Which variants of real models fail under AOTInductor?
 
-``python benchmarks/campaign/models.py DIR`` takes the models of ``tests/models/`` (of
-transformers; of timm and torchvision where they are installed) in float32, bfloat16 and
-float16, with fixed and with dynamic sizes, and those of images with ``channels_last``
-as well. ``screen.py`` describes what is in ``DIR`` afterwards.
+``python benchmarks/campaign/model_variants.py DIR`` takes the models of
+``tests/models/`` (of transformers; of timm and torchvision where they are installed) in
+float32, bfloat16 and float16, with fixed and with dynamic sizes, and those of images
+with ``channels_last`` as well. ``screen.py`` describes what is in ``DIR`` afterwards.
 """
 
 from __future__ import annotations

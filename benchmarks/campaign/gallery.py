@@ -1,0 +1,106 @@
+"""Write ``docs/gallery.md``: the bugs of PyTorch in ``repros/``, as shrinkfx reports them.
+
+``python benchmarks/campaign/gallery.py``. A bug is a folder with a ``bug.json``; its
+other keys than those of shrinkfx are for this page: ``fails`` and ``passes`` list
+versions of PyTorch, ``thread`` is the cause that the thread of the issue gives, and
+``agrees`` compares it with shrinkfx's.
+"""
+
+from __future__ import annotations
+
+import ast
+import html
+import json
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "gallery.md"
+
+_INTRODUCTION = """\
+# Gallery
+
+This page is for readers who want to see what shrinkfx reports. It lists {count} bugs of
+PyTorch; no fault is planted. For each, `repros/` has the repro, and the summary of the run.
+*Reduced* counts the operators of the program that shrinkfx got, and of the repro. The checks
+and CPU-seconds are those of the whole run on two cores. Every repro is verified.
+`benchmarks/campaign/gallery.py` writes this page.
+
+| bug | kind | reduced | checks | CPU-seconds |
+|---|---|---|---|---|
+"""
+
+
+def write() -> str:
+    """Return the text of the page."""
+    bugs = [_read(path.parent) for path in sorted(ROOT.glob("repros/*/bug.json"))]
+    rows = [_row(bug) for bug in bugs]
+    entries = [_entry(bug) for bug in bugs]
+    return "\n".join(
+        [_INTRODUCTION.format(count=len(bugs)) + "\n".join(rows), *entries]
+    )
+
+
+def _read(folder: Path) -> dict[str, Any]:
+    bug = json.loads((folder / "bug.json").read_text())
+    summary = json.loads((folder / "summary.json").read_text())
+    return {"folder": folder, **bug, "run": summary}
+
+
+def _row(bug: dict[str, Any]) -> str:
+    run, name = bug["run"], bug["folder"].name
+    before, after = run["operators"]["before"], run["operators"]["after"]
+    spent = round(sum(run["cpu_seconds"].values()))
+    checks = run["checks"]["total"]
+    return (
+        f"| [{bug['title']}](#{name}) | {run['kind']} | {before} → {after} | {checks} "
+        f"| {spent} |"
+    )
+
+
+def _entry(bug: dict[str, Any]) -> str:
+    run, name = bug["run"], bug["folder"].name
+    lines = ["", f"## {name}", "", f"{_sentence(bug['title'])} {_issue(bug)}", ""]
+    lines += ["```python", _forward(bug["folder"] / "repro.py"), "```", ""]
+    lines += [f"- **Failure**: {_escape(run['failure'])}"]
+    lines += [f"- **Cause**: {_escape(' '.join(run['cause']))}"] if run["cause"] else []
+    if "thread" in bug:
+        lines += [f"- **In the thread**: {_escape(bug['thread'])}"]
+        lines += [f"- **Both agree**: {bug['agrees']}"]
+    fails = bug.get("fails", [run["versions"]["torch"].partition("+")[0]])
+    versions = f"- **Fails with** torch {', '.join(fails)}"
+    if bug.get("passes"):
+        versions += f"; not with {', '.join(bug['passes'])}"
+    return "\n".join([*lines, versions])
+
+
+def _escape(text: str) -> str:
+    return html.escape(text, quote=False).replace("*", r"\*").replace("_", r"\_")
+
+
+def _sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}."
+
+
+def _issue(bug: dict[str, Any]) -> str:
+    if not bug.get("issue"):
+        return "A search found no public issue."
+    number = bug["issue"].rpartition("/")[2]
+    return f"Issue: [pytorch#{number}]({bug['issue']})."
+
+
+def _forward(path: Path) -> str:
+    """Return the method of the module, and the arguments, of a repro."""
+    text = path.read_text()
+    lines, kept = text.splitlines(), []
+    for node in ast.parse(text).body:
+        is_args = (
+            isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "args"
+        )
+        if isinstance(node, ast.ClassDef) or is_args:
+            kept += [*lines[node.lineno - 1 : node.end_lineno], ""]
+    return "\n".join(kept).strip()
+
+
+if __name__ == "__main__":
+    PAGE.write_text(write() + "\n")
