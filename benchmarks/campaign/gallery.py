@@ -1,4 +1,4 @@
-"""Write ``docs/gallery.md``: the bugs of PyTorch in ``repros/``, as shrinkfx reports them.
+"""Write ``docs/gallery.md``: the bugs of PyTorch in ``repros/``.
 
 ``python benchmarks/campaign/gallery.py``. A bug is a folder with a ``bug.json``; its
 other keys than those of shrinkfx are for this page: ``fails`` and ``passes`` list
@@ -20,11 +20,11 @@ PAGE = ROOT / "docs" / "gallery.md"
 _INTRODUCTION = """\
 # Gallery
 
-This page is for readers who want to see what shrinkfx reports. It lists {count} bugs of
-PyTorch; no fault is planted. For each, `repros/` has the repro, and the summary of the run.
-*Reduced* counts the operators of the program that shrinkfx got, and of the repro. The checks
-and CPU-seconds are those of the whole run on two cores. Every repro is verified.
-`benchmarks/campaign/gallery.py` writes this page.
+This page is for readers who want to see what shrinkfx reports. It lists {count} bugs
+of PyTorch; no fault is planted. For each, `repros/` has the repro, and the summary of
+the run. *Reduced* counts the operators of the program that shrinkfx got, and of the
+repro. The checks and CPU-seconds are those of the whole run on two cores. Every repro
+is verified. `benchmarks/campaign/gallery.py` writes this page.
 
 | bug | kind | reduced | checks | CPU-seconds |
 |---|---|---|---|---|

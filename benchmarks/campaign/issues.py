@@ -1,4 +1,4 @@
-"""Bugs of PyTorch from public issues, each in a model: programs for ``shrinkfx triage``.
+"""Export bugs of PyTorch from public issues, each in a model, for a triage.
 
 ``python benchmarks/campaign/issues.py DIR`` exports each module of ``issues/`` beside a
 small transformer; the results of both go into the output. The modules are written from
@@ -20,7 +20,8 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 HERE = Path(__file__).resolve().parent
-sys.path += [str(HERE / "issues"), str(HERE.parents[1] / "repros")]
+sys.path.append(str(HERE / "issues"))
+sys.path.append(str(HERE.parents[1] / "repros"))
 
 from _haystack import Transformer, random_ids
 

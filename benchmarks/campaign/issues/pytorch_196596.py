@@ -1,4 +1,4 @@
-"""addmm with beta=0 must ignore NaN in its first input; the decomposition multiplies it by 0"""
+"""addmm with beta=0 must ignore NaN in its first input."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""ldexp of float16 by a float32 exponent keeps float16 (eager: float32), of bool by float16 gives float32"""
+"""ldexp of float16 by a float32 exponent stays float16; eager gives float32."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""any of a uint8 tensor is bool instead of uint8, so the arithmetic after it does not wrap"""
+"""any of a uint8 tensor is bool: arithmetic after it does not wrap."""
 
 import torch
 from torch import nn
