@@ -98,7 +98,7 @@ def _forward(path: Path) -> str:
             isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "args"
         )
         if isinstance(node, ast.ClassDef) or is_args:
-            kept += [*lines[node.lineno - 1 : node.end_lineno], ""]
+            kept += [*lines[node.lineno - 1 : node.end_lineno], "", ""]
     return "\n".join(kept).strip()
 
 

@@ -19,11 +19,12 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-HERE = Path(__file__).resolve().parent
-sys.path.append(str(HERE / "issues"))
-sys.path.append(str(HERE.parents[1] / "repros"))
+sys.path.append(str(Path(__file__).resolve().parents[2] / "repros"))
+sys.path.append(str(Path(__file__).resolve().parent / "issues"))
 
 from _haystack import Transformer, random_ids
+
+ISSUES = Path(__file__).resolve().parent / "issues"
 
 
 class InTransformer(nn.Module):
@@ -64,7 +65,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", help="names of modules")
     arguments = parser.parse_args()
     arguments.folder.mkdir(parents=True, exist_ok=True)
-    for path in sorted((HERE / "issues").glob("*.py")):
+    for path in sorted(ISSUES.glob("*.py")):
         if not arguments.only or path.stem in arguments.only:
             export(path.stem, arguments.folder / f"{path.stem}.pt2")
 
