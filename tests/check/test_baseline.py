@@ -221,6 +221,12 @@ def test_passing_program_is_run_max_runs_times() -> None:
     assert len(server.asked) == 20
 
 
+def test_passing_program_is_not_called_equal_to_eager_if_eager_fails() -> None:
+    client = compiler(FakeServer(PASSES)).with_options(reference=False)
+    with pytest.raises(NotReproducible, match="not compared, because eager fails"):
+        find_baseline(client, BaselineRequest(max_runs=1))
+
+
 class PassingServer(FakeServer):
     """Passes as often as it is asked to run."""
 

@@ -218,7 +218,9 @@ _GUARDS = "AOTI_RUNTIME_CHECK_INPUTS=1"
 def _not_reproducible(wanted: str, tried: list[Attempt]) -> NotReproducible:
     """Create the error, with the number of runs, and their time if that ended them."""
     seen = [s for attempt in tried for s in (*attempt.seen, *attempt.later)]
-    texts = list(dict.fromkeys(s.in_words for s in seen))
+    compares = all(attempt.client.options.reference for attempt in tried)
+    words = (s.in_words if compares or not s.passed else _NOT_COMPARED for s in seen)
+    texts = list(dict.fromkeys(words))
     made = sum(attempt.made_count for attempt in tried)
     why = [attempt.explain_end() for attempt in tried]
     compiled = sum(attempt.compilations for attempt in tried)
@@ -230,6 +232,9 @@ def _not_reproducible(wanted: str, tried: list[Attempt]) -> NotReproducible:
     kinds = {str(s.signature.kind) if s.signature else "" for s in seen}
     kind = kinds.pop() if len(kinds) == 1 else ""
     return NotReproducible(wanted, made, texts, advice, seconds, kind)
+
+
+_NOT_COMPARED = "passes; the results are not compared, because eager fails"
 
 
 def _advice(seen: list[Observation], wanted: str, compiled: int) -> str:
