@@ -357,18 +357,18 @@ def test_strategies_refuse_a_second_name() -> None:
 
 BUDGETS = {
     "api": 505,
-    "check": 3_374,
+    "check": 3_377,
     "cli": 1_726,
     "events": 360,
-    "explain": 2_348,
+    "explain": 2_363,
     "failure": 1_490,
-    "findings": 818,
+    "findings": 829,
     "intake": 1_929,
     "journal": 377,
     "options": 575,
     "preloads": 920,
     "program": 2_630,
-    "protocol": 1_172,
+    "protocol": 1_174,
     "report": 3_280,
     "run": 5_149,
     "search": 1_380,
@@ -378,7 +378,7 @@ BUDGETS = {
     "testing": 370,
     "top": 175,
     "campaign": 814,
-    "worker": 16_735,
+    "worker": 16_772,
 }
 """The most code lines of each package. Raising one needs a dated reason in
 ``docs/decisions.md``; lower it when a package has become smaller."""

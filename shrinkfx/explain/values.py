@@ -18,7 +18,7 @@ from shrinkfx.findings.values import WrongValue, describe_first_error
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.protocol.answers import Ending
 from shrinkfx.protocol.choices import Build
-from shrinkfx.protocol.kernel_values import Computed, KernelValues
+from shrinkfx.protocol.kernel_values import Computed, KernelValues, Wrong
 from shrinkfx.system import scratch
 
 
@@ -44,16 +44,21 @@ def _find(reduced: ReducedProgram) -> WrongValue:
     reduced.note("explain: comparing the result of each kernel with eager")
     data, _ = _ask(reduced)
     found = find_first_wrong(reduced.candidate, data)
+    amplified = found if found.amplifies else None
+    if amplified:  # an error inside a kernel comes first
+        found = WrongValue()
     names = [operator.name for operator in found.culprits]
     if not names and _is_right_throughout(data):
         names = list(reduced.candidate.operators)
     if len(names) < 2 or found.rewritten:
-        return found
+        return amplified or found
     reduced.note(f"explain: comparing the values of {len(names)} operators with eager")
     tapped, ending = _ask(reduced, taps=_values(reduced, names))
     if found.kernel and _passes(reduced, found, ending):
         return replace(found, fused=_RETURNED)
     found = clear_operators(found, reduced.candidate, tapped, names)
+    if amplified and not found.culprits:
+        return amplified
     return _tested_without_fusion(reduced, found, names)
 
 
@@ -110,19 +115,28 @@ def find_first_wrong(candidate: Candidate, data: KernelValues) -> WrongValue:
         return _without_a_kernel(candidate, data)
     first = wrong[0]
     assert first.wrong is not None
-    return WrongValue(
-        culprits=select_operators(candidate, first.operators),
-        wrong=first.wrong,
-        kernel=first.kernel,
-        launch=first.launch,
-        launches=len(data.launches),
-        value=first.value,
-        calls=first.calls,
+    return replace(
+        _at(candidate, data, first, first.wrong),
         agrees=not (first.wrong_sources or first.random_sources or _is_rewritten(data)),
         tiny=data.tiny,
         shown_by=_shown_by(data, first),
-        call=data.call,
         unknown=_doubts(data, first),
+    )
+
+
+def _at(
+    candidate: Candidate, data: KernelValues, value: Computed, wrong: Wrong
+) -> WrongValue:
+    """Describe where a wrong value was computed."""
+    return WrongValue(
+        culprits=select_operators(candidate, value.operators),
+        wrong=wrong,
+        kernel=value.kernel,
+        launch=value.launch,
+        launches=len(data.launches),
+        value=value.value,
+        calls=value.calls,
+        call=data.call,
     )
 
 
@@ -154,6 +168,7 @@ def _without_a_kernel(candidate: Candidate, data: KernelValues) -> WrongValue:
             culprits=select_operators(candidate, names),
             wrong=data.rewritten_wrong,
             rewritten=True,
+            decomposition=data.decomposition,
             lost=bool(data.lost),
             unknown=() if names else ("which operator Inductor rewrote",),
         )
@@ -165,6 +180,9 @@ def _without_a_kernel(candidate: Candidate, data: KernelValues) -> WrongValue:
             f"{_ALL_RIGHT}; the graph that Inductor lowers could not be compared with "
             "eager in this call"
         )
+    for value in data.computed:
+        if value.amplified is not None:
+            return replace(_at(candidate, data, value, value.amplified), amplifies=True)
     return _unknown(f"{_ALL_RIGHT}; rounding may add up, or strides matter")
 
 

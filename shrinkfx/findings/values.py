@@ -39,9 +39,12 @@ class WrongValue(Message):
             the launch, from 1, of ``launches``.
         value: the buffer, or ``result 0``.
         calls: the targets of the culprit operators in the graph that Inductor lowers.
+        amplifies: the value is right for its inputs, and these agree with eager's run
+            of the program, but the value does not.
         agrees: the kernel's inputs agree with those in eager's run of the program.
         rewritten: no kernel is wrong; an earlier pass changed the graph that Inductor
             lowers.
+        decomposition: the decomposition that changed it, as ``FILE:FUNCTION``, or ''.
         lost: that change loses the culprit operator's write into an operand.
         is_named: the failure's message already contains the first wrong value.
         tiny: the whole value is below the tolerance.
@@ -66,8 +69,10 @@ class WrongValue(Message):
     launches: int = 0
     value: str = ""
     calls: tuple[str, ...] = ()
+    amplifies: bool = False
     agrees: bool = True
     rewritten: bool = False
+    decomposition: str = ""
     lost: bool = False
     tiny: bool = False
     separated: bool = False
@@ -102,6 +107,13 @@ class WrongValue(Message):
         if self.kernel:
             place = f"in {name_kernel(self.kernel, self.launch, self.launches)}"
         call = f" in call {self.call}" if self.call > 1 else ""
+        if self.amplifies:
+            how = describe_error(wrong, "differ from eager's")
+            return (
+                f"{what} {place} amplifies rounding: its result is right for its "
+                f"inputs, and these agree with eager within the tolerances, but {how}. "
+                "This may be no bug."
+            )
         if self.agrees:
             pronoun = "their" if self.fused else "its"
             how = describe_error(wrong, f"of {pronoun} result do not")
@@ -125,6 +137,8 @@ class WrongValue(Message):
         what = join_operators(self.culprits) or "The result of the program"
         if self.lost:
             return f"The write of {what} is lost in the graph that Inductor lowers"
+        if self.decomposition:
+            return f"{what} is decomposed wrongly by {self.decomposition}"
         return f"{what} is computed differently in the graph that Inductor lowers"
 
     def _first(self, wrong: Wrong) -> str:
@@ -160,7 +174,7 @@ def describe_error(wrong: Wrong, differ: str) -> str:
     if wrong.metadata:
         return wrong.metadata
     facts = []
-    if wrong.largest is not None:
+    if wrong.largest:
         error = f"largest error {wrong.largest:.3g}"
         below_value = wrong.ulps is not None and (wrong.relative or 1.0) < 1.0
         facts.append(f"{error}, {wrong.ulps:.3g} ulps" if below_value else error)

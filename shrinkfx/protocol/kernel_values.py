@@ -60,6 +60,8 @@ class Computed(Message):
         random_sources: those that depend on random numbers, which eager draws
             differently.
         wrong: the difference; None if the value is right, or if ``unknown`` is set.
+        amplified: the difference from eager's run of the whole program, for a value
+            that is right for its inputs, if all of these agree with that run.
         unknown: the reason why the value could not be compared, or ''.
     """
 
@@ -71,6 +73,7 @@ class Computed(Message):
     wrong_sources: tuple[str, ...] = ()
     random_sources: tuple[str, ...] = ()
     wrong: Wrong | None = None
+    amplified: Wrong | None = None
     unknown: str = ""
 
 
@@ -88,6 +91,8 @@ class KernelValues(Reported):
             decomposition changed the computation; else ''.
         rewritten_wrong: the difference of that value; of a result, if the node is
             unknown.
+        decomposition: the function that decomposes that node's operator, as
+            ``torch/_refs/__init__.py:std``, if eager gives another value with it.
         lost: the operator with a mutated operand whose removal makes eager return the
             results of that graph; else ''.
         graph_agrees: whether that graph returns eager's results; None if it could not
@@ -101,6 +106,7 @@ class KernelValues(Reported):
     tiny: bool = False
     rewritten: str = ""
     rewritten_wrong: Wrong | None = None
+    decomposition: str = ""
     lost: str = ""
     graph_agrees: bool | None = None
     unknown: str = ""

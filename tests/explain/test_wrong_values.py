@@ -70,10 +70,16 @@ TABLES = {
     "an input is random": kernel_values(replace(TANH, random_sources=("relu",))),
     "a wrong kernel in a changed graph": kernel_values(TANH, rewritten="relu"),
     "an operator is rewritten": kernel_values(RELU, rewritten="cos", **REWRITTEN),
+    "an operator is decomposed wrongly": kernel_values(
+        rewritten="cos", decomposition="torch/_refs/__init__.py:cos", **REWRITTEN
+    ),
     "a write is lost": kernel_values(RELU, lost="cos", **REWRITTEN),
     "an unknown rewrite": kernel_values(RELU, **REWRITTEN),
     "no result": kernel_values(unknown="it returned no result"),
     "all values are right": kernel_values(RELU),
+    "rounding is amplified": kernel_values(
+        computed_value(2, "relu"), replace(computed_value(3, "tanh"), amplified=WRONG)
+    ),
     "a value cannot be computed in eager": kernel_values(RANDOM),
     "a later call": kernel_values(RELU, call=2, graph_agrees=None),
     "a tiny error": kernel_values(FAULTY, tiny=True),

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import fx, nn
 from torch._inductor import scheduler
+from torch._inductor.decomposition import select_decomp_table as decompositions
 from torch._inductor.virtualized import V
 from torch.export import ExportedProgram
 
@@ -184,6 +185,61 @@ def test_wrong_graph_rewrite_is_distinguished_from_a_wrong_kernel(
     told = run.judged(X.sin().expm1().cos().tanh())
     assert wrong(told) == []
     assert told.rewritten == "exp"
+    assert told.decomposition == ""
+
+
+def test_wrong_decomposition_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def less_one(x: torch.Tensor) -> torch.Tensor:
+        return torch.expm1(x)
+
+    monkeypatch.setitem(decompositions(), aten.exp.default, less_one)
+    made = fx.Graph()
+    x = made.placeholder("x")
+    sin = made.call_function(aten.sin.default, (x,), name="sin")
+    exp = made.call_function(aten.expm1.default, (sin,), name="exp")
+    cos = made.call_function(aten.cos.default, (exp,), name="cos")
+    made.output((made.call_function(aten.tanh.default, (cos,), name="tanh"),))
+    run = Run(tmp_path, exported(Steps(), X), X, graph=fx.GraphModule({}, made))
+    run.launch("all", tanh=X.sin().expm1().cos().tanh())
+    told = run.judged(X.sin().expm1().cos().tanh())
+    assert told.rewritten == "exp"
+    assert told.decomposition.endswith("test_kernel_values.py:less_one")
+
+
+def test_sign_of_zero_is_compared_if_all_values_are_equal(tmp_path: Path) -> None:
+    class Inverse(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.ceil().reciprocal()
+
+    x = torch.tensor([-0.5, 3.0])
+    ceil = torch.tensor([0.0, 3.0])
+    run = Run(tmp_path, exported(Inverse(), x), x)
+    run.launch("first", ceil=ceil)
+    run.launch("second", "ceil", reciprocal=ceil.reciprocal())
+    told = run.judged(ceil.reciprocal())
+    assert wrong(told) == [("ceil",)]
+    assert told.tiny
+
+
+def test_amplified_rounding_is_reported_for_a_value_that_is_right(
+    tmp_path: Path,
+) -> None:
+    class Steep(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return (x.sin() * 1e7).sin()
+
+    sin = torch.nextafter(X.sin(), torch.tensor(2.0))
+    run = Run(tmp_path, exported(Steep(), X), X)
+    run.launch("first", sin=sin)
+    run.launch("second", "sin", sin_1=(sin * 1e7).sin())
+    told = run.judged((sin * 1e7).sin())
+    assert wrong(told) == []
+    first, second, _ = told.computed
+    assert first.amplified is None
+    assert second.amplified is not None
+    assert second.operators == ("mul", "sin_1")
 
 
 def test_write_that_a_pass_dropped_is_found(tmp_path: Path) -> None:

@@ -9,9 +9,11 @@ operators between two values in memory are checked as one.
 from __future__ import annotations
 
 import functools
+import inspect
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -28,6 +30,7 @@ from shrinkfx.worker.eager.intermediates import (
 )
 from shrinkfx.worker.explaining.recording import Recording
 from shrinkfx.worker.model import Inputs, flat_inputs
+from shrinkfx.worker.private_api import codegen_api
 from shrinkfx.worker.private_api.graph_api import pytree
 
 _NOT_RETURNED = "what is returned is not what a kernel has left in memory"
@@ -229,9 +232,16 @@ class _Comparison:
             if is_returned:
                 is_same = is_identical(seen.value, self.memory[seen.node])
                 return result if is_same else replace(result, unknown=_NOT_RETURNED)
-            return replace(result, wrong=self._wrong(seen, others))
+            result = replace(result, wrong=self._wrong(seen, others))
+            return replace(result, amplified=self._amplified(seen, result))
         except CannotRecompute as error:
             return replace(result, unknown=str(error))
+
+    def _amplified(self, seen: _MemoryValue, result: Computed) -> Wrong | None:
+        if result.wrong or result.wrong_sources or result.random_sources:
+            return None
+        expected = self.eager.get(seen.node)
+        return measure_tensor_difference(seen.value, expected, self.ran.tolerance)
 
     def _wrong(self, seen: _MemoryValue, others: Known) -> Wrong | None:
         """Measure how a value differs from eager's."""
@@ -356,12 +366,41 @@ def add_graph_results(
     writers = list(dict.fromkeys(n for n, at in operands if n in list_writers(at)))
     if writers:  # a node's value changes as the program runs
         return replace(facts, lost=_find_lost_write(writers, program, known, got, ran))
+    left = {node.target for node in graph.nodes}
     for node in program.nodes:
-        parts = _parts(graph, node.name, ran.origins)
-        diff = _measure_last([eager.get(part) for part in parts], values.get(node), ran)
+        name, diff = (
+            ("", None) if node.target in left else _decompose(node, values, ran)
+        )
+        if diff is None:
+            parts = [eager.get(part) for part in _parts(graph, node.name, ran.origins)]
+            diff = _measure_last(parts, values.get(node), ran)
         if diff is not None:
-            return replace(facts, rewritten=node.name, rewritten_wrong=diff)
+            facts = replace(facts, rewritten=node.name, rewritten_wrong=diff)
+            return replace(facts, decomposition=name)
     return facts
+
+
+def _decompose(node: fx.Node, values: Known, ran: ComparedRun) -> tuple[str, Any]:
+    """Return the function that decomposes a node's operator, and its error in eager.
+
+    The function is '', and the error None, if there is no such error.
+    """
+    composite = codegen_api.DispatchKey.CompositeImplicitAutograd
+    in_python = getattr(node.target, "py_kernels", {}).get(composite)
+    decompositions = codegen_api.select_decomp_table()
+    function = decompositions.get(node.target, in_python)
+    code = getattr(inspect.unwrap(function), "__code__", None) if function else None
+    if code is None:
+        return "", None
+    try:
+        args, kwargs = fx.node.map_arg((node.args, node.kwargs), values.__getitem__)
+        result = function(*args, **kwargs)
+    except Exception:  # noqa: BLE001 - it may be for fake tensors only
+        return "", None
+    wrong = _measure_last([result], values.get(node), ran)
+    packages = str(Path(torch.__file__).parents[1])
+    name = f"{code.co_filename.removeprefix(packages).lstrip('/')}:{code.co_name}"
+    return (name, wrong) if wrong else ("", None)
 
 
 def _find_lost_write(
@@ -675,6 +714,8 @@ def measure_difference(
         marked &= mark_beyond_rounding(actual, expected, exact, (rtol, atol))
     if rounding is not None:
         marked &= (a - e).abs().nan_to_num(torch.inf) > _ROUNDING_FACTOR * rounding
+        if not a.is_complex():  # a division shows the sign of zero
+            marked |= (a == 0) & (e == 0) & (a.signbit() != e.signbit())
     if not marked.any():
         return None
     return _measure_marked(actual, expected, exact, marked, (rtol, atol))

@@ -6,6 +6,7 @@ FEATURE = Feature(
     "causes from generated code",
     names={
         "CompilerBisector": "torch._inductor.compiler_bisector:CompilerBisector",
+        "DispatchKey": "torch._C:DispatchKey",
         "GraphLowering": "torch._inductor.graph:GraphLowering",
         "PythonWrapperCodegen": "torch._inductor.codegen.wrapper:PythonWrapperCodegen",
         "SymT": "torch.utils._sympy.symbol:SymT",
@@ -17,11 +18,13 @@ FEATURE = Feature(
         "logs": "torch._logging._internal",
         "loop_body": "torch._inductor.loop_body",
         "scheduler": "torch._inductor.scheduler",
+        "select_decomp_table": "torch._inductor.decomposition:select_decomp_table",
         "symbol_is_type": "torch.utils._sympy.symbol:symbol_is_type",
         "triton": "torch._inductor.codegen.triton",
     },
     attributes=(
         "CompilerBisector.disable_subsystem",
+        "DispatchKey.CompositeImplicitAutograd",
         "PythonWrapperCodegen._generate_kernel_call_helper",
         "PythonWrapperCodegen.codegen_inplace_reuse",
         "PythonWrapperCodegen.define_kernel",
