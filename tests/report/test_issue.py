@@ -698,6 +698,17 @@ Extension modules: numpy._core._multiarray_umath (total: 40)
 """
 
 
+@pytest.mark.parametrize(
+    ("values", "end"),
+    [("0.0, eager gives nan", ": 0.0 instead of nan"), ("3.14159265, eager gives 3", "")],
+)
+def test_title_has_short_values(values: str, end: str) -> None:
+    message = f"output 0: 1 of 1 elements differ, the first at [0]: {values}"
+    facts = replace(FACTS, kind=Kind.MISMATCH, message=message)
+    title = issue_text(facts, EXPLAINED, SCRIPT, "").partition("\n")[0]
+    assert title == f"# [AOTInductor] wrong result of aten.bmm{end}"
+
+
 def test_title_keeps_the_class_of_a_key_error() -> None:
     message = "InductorError: LoweringException: KeyError: -1 (aten.cumsum.default)"
     facts = replace(FACTS, kind=Kind.COMPILE_ERROR, message=message)

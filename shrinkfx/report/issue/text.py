@@ -585,6 +585,8 @@ _METADATA = re.compile(
     r".*?\b(dtype|shape|device|layout|strides?) (.*), eager gives (.*)"
 )
 
+_SHORT_VALUES = re.compile(r"\]: (\S{1,8}), eager gives (\S{1,8})$")
+
 _TORCHS = re.compile(r"torch\.(?:Size\()?([^()]+)\)?")
 
 
@@ -596,6 +598,8 @@ def _symptom(facts: IssueFacts) -> tuple[str, str, str]:
     if kind is Kind.MISMATCH and (differs := _METADATA.match(first)):
         got, wanted = (_TORCHS.sub(r"\1", text) for text in differs.groups()[1:])
         return f"wrong {differs[1]}", "of", f"{got} instead of {wanted}"
+    if kind in (Kind.MISMATCH, Kind.NAN) and (found := _SHORT_VALUES.search(first)):
+        return *_SYMPTOMS[kind], f"{found[1]} instead of {found[2]}"
     if kind is Kind.IMA:
         return "illegal memory access", when if compiles else "in", ""
     if kind is Kind.CRASH and re.fullmatch(r"SIG\w+", first):
