@@ -223,6 +223,26 @@ def test_sign_of_zero_is_compared_if_all_values_are_equal(tmp_path: Path) -> Non
     assert told.tiny
 
 
+def test_removed_operator_whose_sign_of_zero_is_lost_is_named(tmp_path: Path) -> None:
+    class Inverse(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return (x + 0.0).reciprocal()
+
+    x = torch.tensor([-0.0, 3.0])
+    made = fx.Graph()
+    inverse = made.call_function(aten.reciprocal.default, (made.placeholder("x"),))
+    inverse.name = "reciprocal"
+    made.output((inverse,))
+    graph = fx.GraphModule({}, made)
+    run = Run(tmp_path, exported(Inverse(), x), x, graph=graph)
+    run.launch("all", reciprocal=x.reciprocal())
+    told = run.judged(x.reciprocal())
+    assert wrong(told) == []
+    assert told.rewritten == "add"
+    assert told.rewritten_wrong is not None
+    assert told.rewritten_wrong.expected == "0.0"
+
+
 def test_amplified_rounding_is_reported_for_a_value_that_is_right(
     tmp_path: Path,
 ) -> None:

@@ -372,12 +372,31 @@ def add_graph_results(
             ("", None) if node.target in left else _decompose(node, values, ran)
         )
         if diff is None:
-            parts = [eager.get(part) for part in _parts(graph, node.name, ran.origins)]
-            diff = _measure_last(parts, values.get(node), ran)
+            parts = _parts(graph, node.name, ran.origins)
+            diff = _measure_last([eager.get(p) for p in parts], values.get(node), ran)
+            if diff is not None and parts[-1].target == node.target:
+                found = _find_lost_sign(node, parts[-1], values, eager)
+                node, diff = found or (node, diff)
         if diff is not None:
             facts = replace(facts, rewritten=node.name, rewritten_wrong=diff)
             return replace(facts, decomposition=name)
     return facts
+
+
+def _find_lost_sign(
+    node: fx.Node, lowered: fx.Node, values: Known, eager: Known
+) -> tuple[fx.Node, Wrong] | None:
+    """Return the operand of a node that is -0.0 instead of 0.0, or the reverse."""
+    pairs = zip(node.all_input_nodes, lowered.all_input_nodes, strict=False)
+    for operand, other in pairs:
+        value, got = values.get(operand), eager.get(other)
+        if not (isinstance(value, torch.Tensor) and isinstance(got, torch.Tensor)):
+            continue
+        exactly, rounding = (lambda _: (0.0, 0.0)), torch.zeros_like(value)
+        diff = measure_difference(got, value, None, exactly, rounding)
+        if diff is not None and is_identical(value, got):
+            return operand, diff
+    return None
 
 
 def _decompose(node: fx.Node, values: Known, ran: ComparedRun) -> tuple[str, Any]:
