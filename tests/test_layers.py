@@ -369,7 +369,7 @@ BUDGETS = {
     "preloads": 920,
     "program": 2_630,
     "protocol": 1_174,
-    "report": 3_281,
+    "report": 3_285,
     "run": 5_149,
     "search": 1_380,
     "strategies": 810,

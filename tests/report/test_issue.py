@@ -24,6 +24,7 @@ from shrinkfx.findings.values import WrongValue
 from shrinkfx.preloads.preload_bundle import CustomCompilerCode, PreloadBundle
 from shrinkfx.protocol.answers import Collected
 from shrinkfx.protocol.choices import Subsystem
+from shrinkfx.protocol.kernel_values import Wrong
 from shrinkfx.protocol.operators import VALUE_DEPENDENCIES, Misbehavior, OperatorFinding
 from shrinkfx.report.anonymous import (
     environment_text,
@@ -707,6 +708,15 @@ def test_title_has_short_values(values: str, end: str) -> None:
     facts = replace(FACTS, kind=Kind.MISMATCH, message=message)
     title = issue_text(facts, EXPLAINED, SCRIPT, "").partition("\n")[0]
     assert title == f"# [AOTInductor] wrong result of aten.bmm{end}"
+
+
+def test_title_has_the_value_of_the_operator_that_is_wrong() -> None:
+    message = "output 0: 1 of 1 elements differ, the first at [0]: inf, eager gives 1.0"
+    facts = replace(FACTS, kind=Kind.MISMATCH, message=message)
+    wrong = Wrong(wrong=1, of=1, first=(0,), got="0.0", expected="-0.0")
+    explained = replace(EXPLAINED, values=WrongValue(wrong=wrong))
+    title = issue_text(facts, explained, SCRIPT, "").partition("\n")[0]
+    assert title.endswith("of aten.bmm: 0.0 instead of -0.0")
 
 
 def test_title_keeps_the_class_of_a_key_error() -> None:

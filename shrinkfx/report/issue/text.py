@@ -22,10 +22,12 @@ from shrinkfx.findings.operators import (
     format_fails_alone,
 )
 from shrinkfx.findings.record import EAGER_FAILS, Explanation
+from shrinkfx.findings.values import describe_first_error
 from shrinkfx.preloads.preload_bundle import CustomCompilerCode
 from shrinkfx.program.display_text import cut_middle, cut_text, first_line
 from shrinkfx.program.listing.printed_program import group_untested_kinds
 from shrinkfx.protocol.choices import Backend
+from shrinkfx.protocol.kernel_values import Wrong
 from shrinkfx.protocol.operators import VALUE_DEPENDENCIES, differing_properties
 from shrinkfx.protocol.record import Message
 from shrinkfx.report.anonymous import (
@@ -506,7 +508,8 @@ def _marked(lines: Sequence[CodeLine], comment: str) -> Iterator[str]:
 
 def title_of(facts: IssueFacts, explanation: Explanation, traits: Traits) -> str:
     """Return the first title of the template that is short enough."""
-    symptom, preposition, detail = _symptom(facts)
+    wrong = explanation.values.wrong if explanation.values else None
+    symptom, preposition, detail = _symptom(facts, wrong)
     if preposition == "in" and not explanation.culprits:
         preposition = "with"
     if facts.kind is Kind.NAN and explanation.values and explanation.values.tiny:
@@ -590,15 +593,20 @@ _SHORT_VALUES = re.compile(r"\]: (\S{1,8}), eager gives (\S{1,8})$")
 _TORCHS = re.compile(r"torch\.(?:Size\()?([^()]+)\)?")
 
 
-def _symptom(facts: IssueFacts) -> tuple[str, str, str]:
-    """Return symptom, preposition, and the detail that follows the operators."""
+def _symptom(facts: IssueFacts, wrong: Wrong | None) -> tuple[str, str, str]:
+    """Return symptom, preposition, and the detail that follows the operators.
+
+    Args:
+        wrong: how the result of these operators differs, if it is known.
+    """
     kind, first = facts.kind, first_line(facts.message)
+    value = describe_first_error(wrong) if wrong else first
     compiles = facts.stage is Stage.COMPILE
     when = "when compiling" if compiles else "when running"
     if kind is Kind.MISMATCH and (differs := _METADATA.match(first)):
         got, wanted = (_TORCHS.sub(r"\1", text) for text in differs.groups()[1:])
         return f"wrong {differs[1]}", "of", f"{got} instead of {wanted}"
-    if kind in (Kind.MISMATCH, Kind.NAN) and (found := _SHORT_VALUES.search(first)):
+    if kind in (Kind.MISMATCH, Kind.NAN) and (found := _SHORT_VALUES.search(value)):
         return *_SYMPTOMS[kind], f"{found[1]} instead of {found[2]}"
     if kind is Kind.IMA:
         return "illegal memory access", when if compiles else "in", ""
