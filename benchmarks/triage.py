@@ -4,12 +4,14 @@
 ``triage_bugs.py``, each bug in several models, and healthy programs;
 ``python benchmarks/triage.py run DIR OUT`` triages them, and compares the result with
 the truth: bugs found, programs merged wrongly, bugs split wrongly, and CPU-seconds.
+With ``--real``, the bugs are those of PyTorch itself, in four models each.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import resource
 import subprocess
 import sys
@@ -56,6 +58,28 @@ BUGS: dict[str, Callable[[Tensor], Tensor]] = {
     "roll": lambda x: torch.roll(x, 1, -1),
     "fmod": lambda x: torch.fmod(x, x.abs() + 1),
 }
+REAL: dict[str, Callable[[Tensor], Tensor]] = {
+    "pytorch_191499": lambda x: torch.argmax(-bytes_of(x)).to(x.dtype),
+    "pytorch_196596": lambda x: torch.addmm(
+        x.new_full((1,), math.nan), x.flatten(0, -2), x.new_ones(x.shape[-1], 1), beta=0
+    ).mean(),
+    "pytorch_197106": lambda x: torch.sum(x.detach().half(), dtype=torch.bool).to(
+        x.dtype
+    ),
+    "pytorch_197106_prod": lambda x: torch.prod(x.detach(), dtype=torch.bool).to(
+        x.dtype
+    ),
+    "pytorch_197108": lambda x: torch.var_mean(x.flatten()[:0])[1].nan_to_num(1.0),
+    "pytorch_198081": lambda x: torch.any(bytes_of(x).to(torch.uint8)) * 200 + 100,
+    "pytorch_198201": lambda x: nn.functional.interpolate(
+        x.flatten()[:6].view(1, 1, 2, 3), scale_factor=(1.3, 1.5)
+    ).mean(),
+    "found_complex_argument": lambda x: (
+        torch.masked_fill(torch.complex(x, x), x > 0, 1 + 2j).real
+    ),
+}
+"""Bugs of PyTorch 2.15, which nothing plants; they are in ``repros/``."""
+
 HEALTHY: dict[str, Callable[[Tensor], Tensor]] = {
     "healthy": torch.tanh,
     "healthy_sinh": lambda x: torch.sinh(x.tanh()),
@@ -70,6 +94,12 @@ TWO = {
 }
 
 Report = dict[str, Any]
+
+
+def bytes_of(x: Tensor) -> Tensor:
+    """Return the sizes of values as integers from 1 to 100."""
+    return (x.flatten().abs() * 10).clamp(1, 100).to(torch.int8)
+
 
 Made = tuple[nn.Module, tuple[object, ...]]
 
@@ -127,6 +157,17 @@ MODELS = {
     "experts": experts,
 }
 """None calls an operator with a planted bug."""
+
+
+def make_real(folder: Path) -> None:
+    """Export each real bug in four models."""
+    folder.mkdir(parents=True, exist_ok=True)
+    truth = {}
+    for name, function in REAL.items():
+        for place, model in list(MODELS.items())[:4]:
+            export(model(Needle(function)), folder / f"{name}-{place}.pt2")
+            truth[f"{name}-{place}.pt2"] = [name]
+    (folder / "truth.json").write_text(json.dumps(truth, indent=1))
 
 
 def make(folder: Path, bugs: int) -> None:
@@ -191,11 +232,12 @@ def print_cost(report: Report, out: Path) -> None:
     print(f"CPU-seconds of the reductions: {reduced:.0f}")
 
 
-def run(folder: Path, out: Path, jobs: int) -> None:
+def run(folder: Path, out: Path, jobs: int, *, real: bool) -> None:
     """Triage the programs, and print the cost."""
     preload = Path(__file__).with_name("triage_bugs.py")
     command = [sys.executable, "-m", "shrinkfx", "triage", str(folder)]
-    options = ["--out", str(out), "--jobs", str(jobs), "--", "--preload", str(preload)]
+    options = ["--out", str(out), "--jobs", str(jobs)]
+    options += [] if real else ["--", "--preload", str(preload)]
     subprocess.run([*command, *options], check=False)
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     print(f"CPU-seconds of all: {used.ru_utime + used.ru_stime:.0f}")
@@ -209,11 +251,14 @@ def main() -> None:
     parser.add_argument("out", type=Path, nargs="?")
     parser.add_argument("--bugs", type=int, default=len(BUGS))
     parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--real", action="store_true", help="plant no bug")
     arguments = parser.parse_args()
-    if arguments.task == "make":
+    if arguments.task == "make" and arguments.real:
+        make_real(arguments.folder)
+    elif arguments.task == "make":
         make(arguments.folder, arguments.bugs)
     elif arguments.task == "run":
-        run(arguments.folder, arguments.out, arguments.jobs)
+        run(arguments.folder, arguments.out, arguments.jobs, real=arguments.real)
     else:
         score(arguments.folder, arguments.out)
 

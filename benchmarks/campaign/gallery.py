@@ -65,13 +65,16 @@ def _entry(bug: dict[str, Any]) -> str:
     lines += [f"- **Failure**: {_escape(run['failure'])}"]
     lines += [f"- **Cause**: {_escape(' '.join(run['cause']))}"] if run["cause"] else []
     if "thread" in bug:
-        lines += [f"- **In the thread**: {_escape(bug['thread'])}"]
+        lines += [f"- **In the thread**: {bug['thread']}"]
         lines += [f"- **Both agree**: {bug['agrees']}"]
     fails = bug.get("fails", [run["versions"]["torch"].partition("+")[0]])
     versions = f"- **Fails with** torch {', '.join(fails)}"
     if bug.get("passes"):
         versions += f"; not with {', '.join(bug['passes'])}"
-    return "\n".join([*lines, versions])
+    report = PAGE.with_suffix("") / f"{name}.html"
+    page = report.relative_to(PAGE.parent)
+    lines += [versions, *([f"- [report.html]({page})"] if report.is_file() else [])]
+    return "\n".join(lines)
 
 
 def _escape(text: str) -> str:
