@@ -508,8 +508,8 @@ def _marked(lines: Sequence[CodeLine], comment: str) -> Iterator[str]:
 
 def title_of(facts: IssueFacts, explanation: Explanation, traits: Traits) -> str:
     """Return the first title of the template that is short enough."""
-    wrong = explanation.values.wrong if explanation.values else None
-    symptom, preposition, detail = _symptom(facts, wrong)
+    known = explanation.values if len(explanation.culprits) == 1 else None
+    symptom, preposition, detail = _symptom(facts, known.wrong if known else None)
     if preposition == "in" and not explanation.culprits:
         preposition = "with"
     if facts.kind is Kind.NAN and explanation.values and explanation.values.tiny:
