@@ -11,6 +11,7 @@ from __future__ import annotations
 import ast
 import html
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +24,9 @@ _INTRODUCTION = """\
 This page is for readers who want to see what shrinkfx reports. It lists {count} bugs
 of PyTorch; no fault is planted. For each, `repros/` has the repro, and the summary of
 the run. *Reduced* counts the operators of the program that shrinkfx got, and of the
-repro. The checks and CPU-seconds are those of the whole run on two cores. Every repro
-is verified. `benchmarks/campaign/gallery.py` writes this page.
+repro. The checks and CPU-seconds are those of the whole run, without a later
+`--explain`. Every repro is verified. The versions are those on which the repro was run.
+`benchmarks/campaign/gallery.py` writes this page.
 
 | bug | kind | reduced | checks | CPU-seconds |
 |---|---|---|---|---|
@@ -102,7 +104,7 @@ def _forward(path: Path) -> str:
         )
         if isinstance(node, ast.ClassDef) or is_args:
             kept += [*lines[node.lineno - 1 : node.end_lineno], "", ""]
-    return "\n".join(kept).strip()
+    return re.sub(r"  # .*", "", "\n".join(kept)).strip()
 
 
 if __name__ == "__main__":
