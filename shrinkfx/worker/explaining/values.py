@@ -394,22 +394,23 @@ def _find_lost_sign(
             continue
         exactly, rounding = (lambda _: (0.0, 0.0)), torch.zeros_like(value)
         diff = measure_difference(got, value, None, exactly, rounding)
-        if diff is not None and is_identical(value, got):
+        if diff is not None and not diff.metadata and is_identical(value, got):
             return operand, diff
     return None
 
 
 def _decompose(node: fx.Node, values: Known, ran: ComparedRun) -> tuple[str, Any]:
-    """Return the function that decomposes a node's operator, and its error in eager.
+    """Return PyTorch's decomposition of a node's operator, and its error in eager.
 
     The function is '', and the error None, if there is no such error.
     """
+    packages = f"{Path(torch.__file__).parents[1]}/"
     composite = codegen_api.DispatchKey.CompositeImplicitAutograd
     in_python = getattr(node.target, "py_kernels", {}).get(composite)
     decompositions = codegen_api.select_decomp_table()
     function = decompositions.get(node.target, in_python)
     code = getattr(inspect.unwrap(function), "__code__", None) if function else None
-    if code is None:
+    if code is None or not code.co_filename.startswith(packages):
         return "", None
     try:
         args, kwargs = fx.node.map_arg((node.args, node.kwargs), values.__getitem__)
@@ -417,8 +418,7 @@ def _decompose(node: fx.Node, values: Known, ran: ComparedRun) -> tuple[str, Any
     except Exception:  # noqa: BLE001 - it may be for fake tensors only
         return "", None
     wrong = _measure_last([result], values.get(node), ran)
-    packages = str(Path(torch.__file__).parents[1])
-    name = f"{code.co_filename.removeprefix(packages).lstrip('/')}:{code.co_name}"
+    name = f"{code.co_filename.removeprefix(packages)}:{code.co_name}"
     return (name, wrong) if wrong else ("", None)
 
 
