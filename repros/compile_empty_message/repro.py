@@ -13,7 +13,7 @@
 #          The error is raised in
 #          torch/_inductor/codegen/cpp_wrapper_cpu.py:fill_args.
 # Seen on: torch 2.15.0+cu132, Python 3.11.7, g++ 12.2.0, on Linux x86_64
-# Made by: shrinkfx compile_empty_message.pt2 --until compile-error --out out_compile_empty_message
+# Made by: shrinkfx sgn.pt2 --out sgn --jobs 1
 
 import torch
 
