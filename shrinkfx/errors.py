@@ -112,9 +112,9 @@ class KnownFailure(ShrinkfxError):
         self.folders = folders
         super().__init__(
             f"known bug: {'; '.join(bugs)}\n"
-            "the operators of each known bug, cut out of this program, fail in the "
-            "same way, and without them this program passes, or its failure does not "
-            "fit the options; to reduce it anyway: omit --known, and name another --out"
+            "the operators of each bug alone fail in the same way; without them, this "
+            "program passes, or fails in a way that the options exclude\n"
+            "to reduce it anyway: omit --known, and name another --out"
         )
 
 

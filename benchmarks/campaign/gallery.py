@@ -9,7 +9,6 @@ versions of PyTorch, ``thread`` is the cause that the thread of the issue gives,
 from __future__ import annotations
 
 import ast
-import html
 import json
 import re
 from pathlib import Path
@@ -22,10 +21,12 @@ _INTRODUCTION = """\
 # Gallery
 
 This page is for readers who want to see what shrinkfx reports. It lists {count} bugs
-of PyTorch; no fault is planted. For each, `repros/` has the repro, and the summary of
-the run. *Reduced* counts the operators of the program that shrinkfx got, and of the
-repro. The checks and CPU-seconds are those of the whole run, without a later
-`--explain`. Every repro is verified. The versions are those on which the repro was run.
+of PyTorch; no fault is planted. To run a repro: `python repros/NAME/repro.py`;
+`shrinkfx verify repros` runs them all. *Reduced*: the operators of the input program,
+and those of the repro. Most causes are from a later run with `--explain`, which is not
+part of the checks and CPU-seconds. Names such as `make.py:22` are lines of the input
+program. For a bug with a public issue, the cause is compared with the one that the
+thread of the issue gives. The versions are those on which the repro was run.
 `benchmarks/campaign/gallery.py` writes this page.
 
 | bug | kind | reduced | checks | CPU-seconds |
@@ -62,13 +63,13 @@ def _row(bug: dict[str, Any]) -> str:
 
 def _entry(bug: dict[str, Any]) -> str:
     run, name = bug["run"], bug["folder"].name
-    lines = ["", f"## {name}", "", f"{_sentence(bug['title'])} {_issue(bug)}", ""]
+    lines = ["", f"## {name}", "", f"**{bug['title']}**. {_issue(bug)}", ""]
     lines += ["```python", _forward(bug["folder"] / "repro.py"), "```", ""]
     lines += [f"- **Failure**: {_escape(run['failure'])}"]
     lines += [f"- **Cause**: {_escape(' '.join(run['cause']))}"] if run["cause"] else []
     if "thread" in bug:
         lines += [f"- **In the thread**: {bug['thread']}"]
-        lines += [f"- **Both agree**: {bug['agrees']}"]
+        lines += [f"- **shrinkfx agrees with the thread**: {bug['agrees']}"]
     fails = bug.get("fails", [run["versions"]["torch"].partition("+")[0]])
     versions = f"- **Fails with** torch {', '.join(fails)}"
     if bug.get("passes"):
@@ -80,11 +81,13 @@ def _entry(bug: dict[str, Any]) -> str:
 
 
 def _escape(text: str) -> str:
-    return html.escape(text, quote=False).replace("*", r"\*").replace("_", r"\_")
-
-
-def _sentence(text: str) -> str:
-    return f"{text[0].upper()}{text[1:]}."
+    """Escape what Markdown would interpret, except in code spans."""
+    text = re.sub(r"explain/sources/\S+\.cpp", "the generated code", text)
+    parts = text.split("`")
+    parts[::2] = [
+        re.sub(r"([*_])", r"\\\1", part).replace("<", "&lt;") for part in parts[::2]
+    ]
+    return "`".join(parts)
 
 
 def _issue(bug: dict[str, Any]) -> str:

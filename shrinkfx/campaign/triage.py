@@ -96,6 +96,9 @@ def triage(
         listener: called with each result (``runs.Listener``).
         on_start: called before the first run.
 
+    Returns:
+        The bugs, each with its programs, and the result of each run.
+
     Raises:
         UsageError: a path contains no program, a folder in ``known`` does not exist,
             ``out`` contains a triage, or there is no cluster at this address.

@@ -645,8 +645,7 @@ class Reduction:
     ) -> Iterator[str]:
         """Yield the lines that describe a result.
 
-        There are five lines for every result, and more for warnings, a flaky failure,
-        other failures and the like.
+        Warnings, a flaky failure, other failures and the like have lines of their own.
 
         Args:
             everything: yield all lines about the cause, and up to three other failures.
