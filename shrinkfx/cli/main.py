@@ -68,7 +68,8 @@ def _main(typed: list[str], stdout: TextIO) -> int | None:
     # This import takes half a second, which --help does not need.
     from shrinkfx.cli import task
 
-    own = [word for word in tool_args if word not in _OF_OUTPUT]
+    pairs = zip(["", *tool_args], tool_args, strict=False)
+    own = [w for before, w in pairs if w not in _OMITTED and before != "--known"]
     shown = _shorten_paths([*own, *abbreviate_command(captured)])
     return task.do_task(options, shlex.join(["shrinkfx", *shown]), stdout)
 
@@ -97,8 +98,8 @@ def _print_strategies() -> int | None:
     return None
 
 
-_OF_OUTPUT = ("--json", "-q", "--quiet")
-"""Options that change no result; a triage passes them to its runs."""
+_OMITTED = ("--json", "-q", "--quiet", "--known")
+"""Options that change no repro; a triage passes them to its runs."""
 
 
 def _shorten_paths(arguments: Sequence[str]) -> list[str]:

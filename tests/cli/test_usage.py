@@ -54,7 +54,7 @@ def test_command_in_the_repro_omits_options_that_change_no_result(
 
     monkeypatch.setattr("shrinkfx.cli.task.do_task", do_task)
     main([str(model), "--known", "bugs", "--match", "a --json b", "--json", "--quiet"])
-    assert commands == ["shrinkfx model.pt2 --known bugs --match 'a --json b'"]
+    assert commands == ["shrinkfx model.pt2 --match 'a --json b'"]
 
 
 LONG = "a" * 300
