@@ -38,6 +38,11 @@ QUICK := --without-torch -m "not slow and not processes" --hypothesis-profile qu
 		-c constraints.txt --editable '.[dev,models,ray,release]'
 	touch $@
 
+.venv/release: .venv/installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
+		-c constraints.txt --editable '.[dev,release]'
+	touch $@
+
 demo: .venv/installed
 	rm -rf demo
 	@echo "the bug of this demo is planted: repros/$(CASE)/planted.py; some minutes"
@@ -100,7 +105,7 @@ reference: .venv/installed
 	$(BIN)/python benchmarks/campaign/gallery.py
 
 # MkDocs reads one folder: links to the files, which keep their places.
-docs: .venv/models
+docs: .venv/release
 	rm -rf build/site build/html
 	mkdir -p build/site/tests build/site/benchmarks
 	ln -s $(CURDIR)/*.md $(CURDIR)/docs build/site
@@ -108,10 +113,10 @@ docs: .venv/models
 	ln -s $(CURDIR)/benchmarks/README.md $(CURDIR)/benchmarks/results build/site/benchmarks
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
-dist: .venv/models
+dist: .venv/release
 	rm -rf dist
 	$(BIN)/python -m build --outdir dist
 	$(BIN)/twine check --strict dist/*
 
 clean:
-	rm -rf .venv .venv211 .venv-versions demo build *.egg-info .mypy_cache .ruff_cache .pytest_cache
+	rm -rf .venv .venv211 .venv-versions demo build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache

@@ -362,7 +362,7 @@ BUDGETS = {
     "events": 360,
     "explain": 2_363,
     "failure": 1_490,
-    "findings": 829,
+    "findings": 832,
     "intake": 1_929,
     "journal": 377,
     "options": 575,
@@ -378,7 +378,7 @@ BUDGETS = {
     "testing": 370,
     "top": 175,
     "campaign": 814,
-    "worker": 16_788,
+    "worker": 16_808,
 }
 """The most code lines of each package. Raising one needs a dated reason in
 ``docs/decisions.md``; lower it when a package has become smaller."""

@@ -146,7 +146,8 @@ class WrongValue(Message):
             return ""
         where = f"{wrong.got} at {[*wrong.first]}"
         first = f"The first wrong value is {where}, where eager gives {wrong.expected}"
-        return f"{first}{'; later operators may increase this tiny error' * self.tiny}."
+        more = "; later operators may increase this tiny error"
+        return f"{first}{more * bool(self.tiny and wrong.largest)}."
 
     def _elsewhere(self) -> str:
         if not self.shown_by:
@@ -174,7 +175,9 @@ def describe_error(wrong: Wrong, differ: str) -> str:
     if wrong.metadata:
         return wrong.metadata
     facts = []
-    if wrong.largest:
+    if wrong.largest == 0.0:
+        return f"{wrong.wrong} of {wrong.of} values {differ} (in the sign of zero)"
+    if wrong.largest is not None:
         error = f"largest error {wrong.largest:.3g}"
         below_value = wrong.ulps is not None and (wrong.relative or 1.0) < 1.0
         facts.append(f"{error}, {wrong.ulps:.3g} ulps" if below_value else error)

@@ -600,7 +600,7 @@ def _symptom(facts: IssueFacts, wrong: Wrong | None) -> tuple[str, str, str]:
         wrong: how the result of these operators differs, if it is known.
     """
     kind, first = facts.kind, first_line(facts.message)
-    value = describe_first_error(wrong) if wrong else first
+    value = describe_first_error(wrong) if wrong else first * (len(facts.targets) == 1)
     compiles = facts.stage is Stage.COMPILE
     when = "when compiling" if compiles else "when running"
     if kind is Kind.MISMATCH and (differs := _METADATA.match(first)):

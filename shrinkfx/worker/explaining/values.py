@@ -99,6 +99,8 @@ def _compare_values(
         return add_graph_results(report, recording.graph.graph, eager, ran)
     closer = replace(comparison, tiny=True)
     tiny = tuple(map(closer.compare, seen))
+    if not any(value.wrong for value in tiny):
+        tiny = tuple(map(replace(closer, signs=True).compare, seen))
     report = replace(report, computed=tiny, tiny=any(value.wrong for value in tiny))
     return add_graph_results(report, recording.graph.graph, eager, ran)
 
@@ -198,6 +200,7 @@ class _Comparison:
         eager: the values of an eager run of the whole graph, without random ones.
         tiny: look for errors that are large relative to a value but below the
             tolerances, in single operators.
+        signs: look for zeros of the wrong sign, too.
     """
 
     ran: ComparedRun
@@ -205,6 +208,7 @@ class _Comparison:
     memory: Known
     eager: Mapping[fx.Node, Any]
     tiny: bool = False
+    signs: bool = False
 
     def compare(self, seen: _MemoryValue) -> Computed:
         """Compare a value with what eager computes from the same operands."""
@@ -241,7 +245,8 @@ class _Comparison:
         if result.wrong or result.wrong_sources or result.random_sources:
             return None
         expected = self.eager.get(seen.node)
-        return measure_tensor_difference(seen.value, expected, self.ran.tolerance)
+        wrong = measure_tensor_difference(seen.value, expected, self.ran.tolerance)
+        return wrong if wrong and not wrong.metadata else None
 
     def _wrong(self, seen: _MemoryValue, others: Known) -> Wrong | None:
         """Measure how a value differs from eager's."""
@@ -270,7 +275,12 @@ class _Comparison:
             return None
         rounding = measure_sensitivity(seen.node, others)
         return measure_difference(
-            seen.value, expected, exact, _relative(self.ran.tolerance), rounding
+            seen.value,
+            expected,
+            exact,
+            _relative(self.ran.tolerance),
+            rounding,
+            signs=self.signs,
         )
 
     def _difference(
@@ -366,17 +376,17 @@ def add_graph_results(
     writers = list(dict.fromkeys(n for n, at in operands if n in list_writers(at)))
     if writers:  # a node's value changes as the program runs
         return replace(facts, lost=_find_lost_write(writers, program, known, got, ran))
-    left = {node.target for node in graph.nodes}
     for node in program.nodes:
-        name, diff = (
-            ("", None) if node.target in left else _decompose(node, values, ran)
-        )
+        parts = _parts(graph, node.name, ran.origins)
+        computed, value = [eager.get(part) for part in parts], values.get(node)
+        name, diff = "", _measure_last(computed[-1:], value, ran)
         if diff is None:
-            parts = _parts(graph, node.name, ran.origins)
-            diff = _measure_last([eager.get(p) for p in parts], values.get(node), ran)
-            if diff is not None and parts[-1].target == node.target:
-                found = _find_lost_sign(node, parts[-1], values, eager)
-                node, diff = found or (node, diff)
+            continue
+        if all(part.target != node.target for part in parts):
+            name, error = _decompose(node, values, ran)
+            diff = error or _measure_last(computed, value, ran)
+        elif found := _find_lost_sign(node, parts[-1], values, eager):
+            node, diff = found
         if diff is not None:
             facts = replace(facts, rewritten=node.name, rewritten_wrong=diff)
             return replace(facts, decomposition=name)
@@ -386,40 +396,49 @@ def add_graph_results(
 def _find_lost_sign(
     node: fx.Node, lowered: fx.Node, values: Known, eager: Known
 ) -> tuple[fx.Node, Wrong] | None:
-    """Return the operand of a node that is -0.0 instead of 0.0, or the reverse."""
-    pairs = zip(node.all_input_nodes, lowered.all_input_nodes, strict=False)
-    for operand, other in pairs:
+    """Return the first operator before a node that gives -0.0 instead of 0.0.
+
+    Or 0.0 instead of -0.0.
+
+    Args:
+        lowered: the node in the graph that Inductor lowers.
+    """
+    for operand, other in zip(
+        node.all_input_nodes, lowered.all_input_nodes, strict=False
+    ):
         value, got = values.get(operand), eager.get(other)
         if not (isinstance(value, torch.Tensor) and isinstance(got, torch.Tensor)):
             continue
-        exactly, rounding = (lambda _: (0.0, 0.0)), torch.zeros_like(value)
-        diff = measure_difference(got, value, None, exactly, rounding)
+        exactly: Tolerance = lambda _: (0.0, 0.0)  # noqa: E731
+        diff = measure_difference(got, value, None, exactly, signs=True)
         if diff is not None and not diff.metadata and is_identical(value, got):
-            return operand, diff
+            return _find_lost_sign(operand, other, values, eager) or (operand, diff)
     return None
 
 
-def _decompose(node: fx.Node, values: Known, ran: ComparedRun) -> tuple[str, Any]:
-    """Return PyTorch's decomposition of a node's operator, and its error in eager.
+def _decompose(
+    node: fx.Node, values: Known, ran: ComparedRun
+) -> tuple[str, Wrong | None]:
+    """Return PyTorch's decomposition of a node's operator, and its error in float64.
 
     The function is '', and the error None, if there is no such error.
     """
-    packages = f"{Path(torch.__file__).parents[1]}/"
     composite = codegen_api.DispatchKey.CompositeImplicitAutograd
-    in_python = getattr(node.target, "py_kernels", {}).get(composite)
+    kernel = getattr(node.target, "py_kernels", {}).get(composite)
     decompositions = codegen_api.select_decomp_table()
-    function = decompositions.get(node.target, in_python)
+    function = decompositions.get(node.target, kernel)
     code = getattr(inspect.unwrap(function), "__code__", None) if function else None
-    if code is None or not code.co_filename.startswith(packages):
+    folder = Path(torch.__file__).parent
+    if code is None or folder not in Path(code.co_filename).parents:
         return "", None
     try:
-        args, kwargs = fx.node.map_arg((node.args, node.kwargs), values.__getitem__)
-        result = function(*args, **kwargs)
+        expected = _call(node, _copied(values), exactly=True)
+        result = _call(node, _copied(values), exactly=True, function=function)
+        wrong = _measure_last([result], expected, ran)
     except Exception:  # noqa: BLE001 - it may be for fake tensors only
         return "", None
-    wrong = _measure_last([result], values.get(node), ran)
-    name = f"{code.co_filename.removeprefix(packages)}:{code.co_name}"
-    return (name, wrong) if wrong else ("", None)
+    file = Path(code.co_filename).relative_to(folder.parent)
+    return (f"{file}:{code.co_name}", wrong) if wrong else ("", None)
 
 
 def _find_lost_write(
@@ -631,8 +650,14 @@ def _run(
     return values[node]
 
 
-def _call(node: fx.Node, values: Known, *, exactly: bool) -> Any:
-    """Call a node's operator on known values, on the CPU.
+def _call(
+    node: fx.Node,
+    values: Known,
+    *,
+    exactly: bool,
+    function: Callable[..., Any] | None = None,
+) -> Any:
+    """Call a node's operator, or another function, on known values, on the CPU.
 
     Raises:
         CannotRecompute: the node is no operator call.
@@ -646,7 +671,7 @@ def _call(node: fx.Node, values: Known, *, exactly: bool) -> Any:
     if node.target is _WRITES_BACK:
         args = (args[0].clone(), *args[1:])
     with torch.no_grad():
-        value = node.target(*args, **kwargs)  # type: ignore[operator]
+        value = (function or node.target)(*args, **kwargs)  # type: ignore[operator]
     return pytree.tree_map(to_float64, value) if exactly else value
 
 
@@ -709,6 +734,8 @@ def measure_difference(
     exact: torch.Tensor | None,
     tolerance: Tolerance,
     rounding: torch.Tensor | None = None,
+    *,
+    signs: bool = False,
 ) -> Wrong | None:
     """Measure how a tensor differs from eager's; return None if it is close enough.
 
@@ -718,6 +745,7 @@ def measure_difference(
         tolerance: the relative and absolute tolerance by dtype.
         rounding: for each element, how far it moves if its inputs are rounded
             differently.
+        signs: whether zeros of both signs differ, because a division shows the sign.
     """
     for what in ("dtype", "shape"):
         a, e = getattr(actual, what), getattr(expected, what)
@@ -733,8 +761,8 @@ def measure_difference(
         marked &= mark_beyond_rounding(actual, expected, exact, (rtol, atol))
     if rounding is not None:
         marked &= (a - e).abs().nan_to_num(torch.inf) > _ROUNDING_FACTOR * rounding
-        if not a.is_complex():  # a division shows the sign of zero
-            marked |= (a == 0) & (e == 0) & (a.signbit() != e.signbit())
+    if signs and not a.is_complex():
+        marked |= (a == 0) & (e == 0) & (a.signbit() != e.signbit())
     if not marked.any():
         return None
     return _measure_marked(actual, expected, exact, marked, (rtol, atol))
