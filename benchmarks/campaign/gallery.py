@@ -20,8 +20,8 @@ PAGE = ROOT / "docs" / "gallery.md"
 _INTRODUCTION = """\
 # Gallery
 
-This page is for readers who want to see what shrinkfx reports. It lists {count} bugs
-of PyTorch; no fault is planted. To run a repro: `python repros/NAME/repro.py`;
+This page is for readers who want to see what shrinkfx reports. It has {count} repros
+of bugs of PyTorch; no fault is planted. To run a repro: `python repros/NAME/repro.py`;
 `shrinkfx verify repros` runs them all. *Reduced*: the operators of the input program,
 and those of the repro. Most causes are from a later run with `--explain`, which is not
 part of the checks and CPU-seconds. Names such as `make.py:22` are lines of the input
@@ -98,15 +98,16 @@ def _issue(bug: dict[str, Any]) -> str:
 
 
 def _forward(path: Path) -> str:
-    """Return the method of the module, and the arguments, of a repro."""
-    text = path.read_text()
-    lines, kept = text.splitlines(), []
-    for node in ast.parse(text).body:
-        is_args = (
-            isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "args"
-        )
-        if isinstance(node, ast.ClassDef) or is_args:
-            kept += [*lines[node.lineno - 1 : node.end_lineno], "", ""]
+    """Return the modules and inputs of a repro, and the export of dynamic shapes."""
+    lines, kept = path.read_text().splitlines(), []
+    for node in ast.parse("\n".join(lines)).body:
+        text = lines[node.lineno - 1 : node.end_lineno]
+        if isinstance(node, ast.With):
+            exports = [line.strip() for line in text if "dynamic_shapes" in line]
+            kept += exports[:1]
+            break
+        if not isinstance(node, ast.Import | ast.ImportFrom):
+            kept += [*text, *[""] * (2 if isinstance(node, ast.ClassDef) else 0)]
     return re.sub(r"  # .*", "", "\n".join(kept)).strip()
 
 

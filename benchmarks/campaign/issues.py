@@ -1,7 +1,7 @@
 """Export bugs of PyTorch from public issues, each in a model, for a triage.
 
-``python benchmarks/campaign/issues.py DIR`` exports each module of ``issues/`` beside a
-small transformer; the results of both go into the output. The modules are written from
+``python benchmarks/campaign/issues.py DIR`` exports each module of ``issues/`` after a
+small transformer; the results of both are in the output. The modules are written from
 the descriptions in the issues, after which they are named. Each has a ``Model``, a
 function ``make`` that returns a model with inputs, and a docstring that says what goes
 wrong; ``DYNAMIC`` may have the dynamic shapes of the inputs.

@@ -41,7 +41,7 @@ class Trial:
     """A program, a call of it, and what eager computes in that call.
 
     Attributes:
-        calls: of an operator; 1 for a model.
+        calls: the number of calls of an operator; 1 for a model.
         by_largest: whether the tolerance of each value is relative to the largest value
             of its tensor, as in a model, where each value is a sum of such values.
     """

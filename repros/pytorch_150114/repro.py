@@ -13,6 +13,8 @@
 #          within the tolerances, but 1 of 1 values differ from eager's. This may be
 #          no bug.
 #          The first wrong value is inf at [0], where eager gives 37269600.0.
+#          The failure disappears when lowering 0 (aten.atan.default) falls back to
+#          the eager kernel: the failure needs Inductor's code for this operator.
 # Seen on: torch 2.15.0+cu132, Python 3.11.7, g++ 12.2.0, on Linux x86_64
 # Made by: shrinkfx pytorch_150114.pt2 --out 150114 --jobs 1
 

@@ -7,8 +7,8 @@
 #          once the bug is fixed it prints "no longer fails" and exits with 0.
 # Failure: mismatch | compare
 # Cause:   aten.add.Tensor (pytorch_189799.py:10, model) is computed differently in
-#          the graph that Inductor lowers: 1 of 2 values differ; no kernel is at
-#          fault.
+#          the graph that Inductor lowers: 1 of 2 values differ (in the sign of zero);
+#          no kernel is at fault.
 #          The first wrong value is -0.0 at [1], where eager gives 0.0.
 #          The failure disappears when joint pass 1 (constant_fold_uniform_value) is
 #          skipped: the failure needs the change that this pass makes to the graph.
