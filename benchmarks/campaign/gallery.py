@@ -1,9 +1,10 @@
 """Write ``docs/gallery.md``: the bugs of PyTorch in ``repros/``.
 
-``python benchmarks/campaign/gallery.py``. A bug is a folder with a ``bug.json``; its
-other keys than those of shrinkfx are for this page: ``fails`` and ``passes`` list
-versions of PyTorch, ``thread`` is the cause that the thread of the issue gives, and
-``agrees`` compares it with shrinkfx's.
+``python benchmarks/campaign/gallery.py``. A bug is a folder with a ``bug.json``.
+shrinkfx reads its ``title`` and ``issue``; the other keys are for this page: ``fails``
+and ``passes`` list versions of PyTorch, ``thread`` is the cause that the thread of the
+issue gives, ``agrees`` compares it with shrinkfx's, and ``searched`` is the date of a
+search that found no issue.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ def _row(bug: dict[str, Any]) -> str:
 
 def _entry(bug: dict[str, Any]) -> str:
     run, name = bug["run"], bug["folder"].name
-    lines = ["", f"## {name}", "", f"**{bug['title']}**. {_issue(bug)}", ""]
+    lines = ["", f"## {name}", "", f"**{bug['title']}**. {_issue(bug)}".rstrip(), ""]
     lines += ["```python", _forward(bug["folder"] / "repro.py"), "```", ""]
     lines += [f"- **Failure**: {_escape(run['failure'])}"]
     lines += [f"- **Cause**: {_escape(' '.join(run['cause']))}"] if run["cause"] else []
@@ -91,8 +92,9 @@ def _escape(text: str) -> str:
 
 
 def _issue(bug: dict[str, Any]) -> str:
-    if not bug.get("issue"):
-        return "A search found no public issue."
+    if "issue" not in bug:
+        searched = bug.get("searched")
+        return f"A search on {searched} found no public issue." if searched else ""
     number = bug["issue"].rpartition("/")[2]
     return f"Issue: [pytorch#{number}]({bug['issue']})."
 

@@ -69,7 +69,7 @@ def _main(typed: list[str], stdout: TextIO) -> int | None:
     from shrinkfx.cli import task
 
     pairs = zip(["", *tool_args], tool_args, strict=False)
-    own = [w for before, w in pairs if w not in _OMITTED and before != "--known"]
+    own = [w for old, w in pairs if old != "--known" and not w.startswith(_OMITTED)]
     shown = _shorten_paths([*own, *abbreviate_command(captured)])
     return task.do_task(options, shlex.join(["shrinkfx", *shown]), stdout)
 

@@ -53,7 +53,8 @@ def test_command_in_the_repro_omits_options_that_change_no_result(
         return 0
 
     monkeypatch.setattr("shrinkfx.cli.task.do_task", do_task)
-    main([str(model), "--known", "bugs", "--match", "a --json b", "--json", "--quiet"])
+    known = ["--known", "bugs", "--known=more"]
+    main([str(model), *known, "--match", "a --json b", "--json", "--quiet"])
     assert commands == ["shrinkfx model.pt2 --match 'a --json b'"]
 
 

@@ -169,18 +169,25 @@ def test_random_values_are_reported_as_sources(tmp_path: Path) -> None:
     assert told.computed[1].random_sources == ("add",)
 
 
+def chained(**operators: Any) -> fx.GraphModule:
+    """Make a graph that calls named operators one after the other."""
+    made = fx.Graph()
+    value = made.placeholder("x")
+    for name, target in operators.items():
+        value = made.call_function(target, (value,), name=name)
+    made.output((value,))
+    return fx.GraphModule({}, made)
+
+
+def steps_with_expm1() -> fx.GraphModule:
+    ends = {"cos": aten.cos.default, "tanh": aten.tanh.default}
+    return chained(sin=aten.sin.default, exp=aten.expm1.default, **ends)
+
+
 def test_wrong_graph_rewrite_is_distinguished_from_a_wrong_kernel(
     tmp_path: Path,
 ) -> None:
-    program = exported(Steps(), X)
-    made = fx.Graph()
-    x = made.placeholder("x")
-    sin = made.call_function(aten.sin.default, (x,), name="sin")
-    exp = made.call_function(aten.expm1.default, (sin,), name="exp")
-    cos = made.call_function(aten.cos.default, (exp,), name="cos")
-    tanh = made.call_function(aten.tanh.default, (cos,), name="tanh")
-    made.output((tanh,))
-    run = Run(tmp_path, program, X, graph=fx.GraphModule({}, made))
+    run = Run(tmp_path, exported(Steps(), X), X, graph=steps_with_expm1())
     run.launch("all", tanh=X.sin().expm1().cos().tanh())
     told = run.judged(X.sin().expm1().cos().tanh())
     assert wrong(told) == []
@@ -197,13 +204,7 @@ def test_wrong_decomposition_is_named(
     file = str(Path(torch.__file__).parent / "_refs" / "made_up.py")
     less_one.__code__ = less_one.__code__.replace(co_filename=file)
     monkeypatch.setitem(decompositions(), aten.exp.default, less_one)
-    made = fx.Graph()
-    x = made.placeholder("x")
-    sin = made.call_function(aten.sin.default, (x,), name="sin")
-    exp = made.call_function(aten.expm1.default, (sin,), name="exp")
-    cos = made.call_function(aten.cos.default, (exp,), name="cos")
-    made.output((made.call_function(aten.tanh.default, (cos,), name="tanh"),))
-    run = Run(tmp_path, exported(Steps(), X), X, graph=fx.GraphModule({}, made))
+    run = Run(tmp_path, exported(Steps(), X), X, graph=steps_with_expm1())
     run.launch("all", tanh=X.sin().expm1().cos().tanh())
     told = run.judged(X.sin().expm1().cos().tanh())
     assert told.rewritten == "exp"
@@ -234,16 +235,8 @@ def test_removed_operator_whose_sign_of_zero_is_lost_is_named(tmp_path: Path) ->
             return (x + 0.0).neg().neg().reciprocal()
 
     x = torch.tensor([-0.0, 3.0])
-    made = fx.Graph()
-    value = made.placeholder("x")
-    for target, name in (
-        (aten.neg.default, "neg"),
-        (aten.neg.default, "neg_1"),
-        (aten.reciprocal.default, "reciprocal"),
-    ):
-        value = made.call_function(target, (value,), name=name)
-    made.output((value,))
-    graph = fx.GraphModule({}, made)
+    neg = aten.neg.default
+    graph = chained(neg=neg, neg_1=neg, reciprocal=aten.reciprocal.default)
     run = Run(tmp_path, exported(Inverse(), x), x, graph=graph)
     run.launch("all", reciprocal=x.reciprocal())
     told = run.judged(x.reciprocal())

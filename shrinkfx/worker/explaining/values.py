@@ -378,41 +378,40 @@ def add_graph_results(
         return replace(facts, lost=_find_lost_write(writers, program, known, got, ran))
     for node in program.nodes:
         parts = _parts(graph, node.name, ran.origins)
+        kept = [part for part in parts if part.target == node.target]
         computed, value = [eager.get(part) for part in parts], values.get(node)
-        name, diff = "", _measure_last(computed[-1:], value, ran)
+        name, error = "", None
+        if not kept and _measure_last(computed[-1:], value, ran):
+            name, error = _decompose(node, values, ran)
+        diff = error or _measure_last(computed, value, ran)
         if diff is None:
             continue
-        if all(part.target != node.target for part in parts):
-            name, error = _decompose(node, values, ran)
-            diff = error or _measure_last(computed, value, ran)
-        elif found := _find_lost_sign(node, parts[-1], values, eager):
+        if kept and (found := _find_lost_sign(node, kept[-1], values, eager, ran)):
             node, diff = found
-        if diff is not None:
-            facts = replace(facts, rewritten=node.name, rewritten_wrong=diff)
-            return replace(facts, decomposition=name)
+        facts = replace(facts, rewritten=node.name, rewritten_wrong=diff)
+        return replace(facts, decomposition=name)
     return facts
 
 
 def _find_lost_sign(
-    node: fx.Node, lowered: fx.Node, values: Known, eager: Known
+    node: fx.Node, lowered: fx.Node, values: Known, eager: Known, ran: ComparedRun
 ) -> tuple[fx.Node, Wrong] | None:
-    """Return the first operator before a node that gives -0.0 instead of 0.0.
-
-    Or 0.0 instead of -0.0.
+    """Return the first operator before a node that gives a zero of the wrong sign.
 
     Args:
         lowered: the node in the graph that Inductor lowers.
     """
-    for operand, other in zip(
-        node.all_input_nodes, lowered.all_input_nodes, strict=False
-    ):
+    pairs = zip(node.all_input_nodes, lowered.all_input_nodes, strict=False)
+    for operand, other in pairs:
         value, got = values.get(operand), eager.get(other)
         if not (isinstance(value, torch.Tensor) and isinstance(got, torch.Tensor)):
             continue
-        exactly: Tolerance = lambda _: (0.0, 0.0)  # noqa: E731
-        diff = measure_difference(got, value, None, exactly, signs=True)
-        if diff is not None and not diff.metadata and is_identical(value, got):
-            return _find_lost_sign(operand, other, values, eager) or (operand, diff)
+        if value.dtype != got.dtype or not is_identical(value, got):
+            continue
+        diff = measure_difference(got, value, None, ran.tolerance, signs=True)
+        if diff is not None:
+            found = _find_lost_sign(operand, other, values, eager, ran)
+            return found or (operand, diff)
     return None
 
 
