@@ -340,18 +340,22 @@ def _is_no_template(choice: Any) -> bool:
 #
 # If an input's dim is declared as ``2*half``, and no input has a dim ``half``,
 # Inductor's C++ wrapper solves for ``half``; its Python wrapper does so since torch
-# 2.14.
+# 2.14, but not for an input without elements.
 
 
 def solve_input_dims() -> contextlib.AbstractContextManager[Any]:
     """Patch the Python wrapper to solve an input's size for its one unknown symbol."""
     original = cuda_api.PythonWrapperCodegen.codegen_input_symbol_assignment
-    if "deferred_symbol_assignments" in inspect.signature(original).parameters:
-        return contextlib.nullcontext()  # Inductor itself solves
+    solves = "deferred_symbol_assignments" in inspect.signature(original).parameters
 
-    def assign(self: Any, name: str, value: Any, bound_vars: Any) -> None:
-        original(self, name, value, bound_vars)
-        for dim, size in enumerate(_sizes(value)):
+    def assign(
+        self: Any, name: str, value: Any, bound_vars: Any, *deferred: Any
+    ) -> None:
+        original(self, name, value, bound_vars, *deferred)
+        sizes = _sizes(value)
+        if solves and 0 not in sizes:
+            return  # Inductor itself solves
+        for dim, size in enumerate(sizes):
             unknown = size.free_symbols - set(bound_vars)
             if len(unknown) == 1:
                 (symbol,) = unknown
