@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,13 +32,44 @@ class Program(Record):
     name: str
 
 
+_SETTLED_S = 5.0
+"""Time in seconds after which a file that has not changed counts as complete."""
+
+
+def find_new_programs(
+    folders: Sequence[Path], options: Sequence[str], known: Sequence[Program]
+) -> list[Program]:
+    """Return programs that have appeared in folders since those in ``known``.
+
+    A file that still changes is not returned yet. A folder that was removed contains
+    none.
+
+    Args:
+        folders, options: as for ``find_programs``.
+    """
+    old = {program.path for program in known}
+    entries = [
+        entry
+        for folder in folders
+        for entry in _in(folder)
+        if str(entry[0]) not in old and _is_complete(entry[0])
+    ]
+    return _name(entries, options, {program.name for program in known})
+
+
+def _is_complete(path: Path) -> bool:
+    with suppress(OSError):
+        return time.time() - path.stat().st_mtime > _SETTLED_S
+    return False
+
+
 def find_programs(paths: Sequence[Path], options: Sequence[str]) -> list[Program]:
     """Return the programs in files and folders, the smallest file first.
 
     Args:
         paths: a ``.pt2``, or another file that shrinkfx reduces; a folder, for the
-            ``.pt2`` files and the captures in it at any depth, without those in folders
-            of runs; or a ``.jsonl``, a list of programs: in each line an object with
+            ``.pt2`` files, captures and debug dumps in it at any depth, without those
+            in folders of runs; or a ``.jsonl``, a list of programs: in each line an object with
             the path ``program``, relative to the folder of the list, and with its
             ``options``, a list of strings. A program in a list runs only with the
             options given there.
@@ -54,15 +87,22 @@ def find_programs(paths: Sequence[Path], options: Sequence[str]) -> list[Program
         is_list = path.suffix == ".jsonl"
         entries = dict.fromkeys(_read_list(path) if is_list else _in(path))
         if not entries:
-            what = "lists no program" if is_list else "contains no .pt2 and no capture"
+            what = "lists no program" if is_list else "contains no .pt2, capture or debug dump"
             raise UsageError(f"{path} {what}")
         (listed if is_list else found).update(entries)
     with_options = {path for path, _ in listed}
     entries = listed | {e: None for e in found if e[0] not in with_options}
-    names: set[str] = set()
+    return _name(entries, options, set())
+
+
+def _name(
+    entries: Iterable[Entry], options: Sequence[str], names: set[str]
+) -> list[Program]:
+    """Return programs, the smallest file first, with names other than ``names``."""
     programs = []
     for path, own in sorted(entries, key=lambda e: (size_of(e[0]), e)):
-        stem = (path.parent if path.name == CAPTURE else path).stem.replace("+", "-")
+        is_named = path.name not in (CAPTURE, *_DUMPS)
+        stem = (path if is_named else path.parent).stem.replace("+", "-")
         name, number = stem, 1
         while name in names:
             number += 1
@@ -78,12 +118,19 @@ def _in(path: Path) -> Iterator[Entry]:
         return
     top = path.resolve()
     captures = {end.parent for end in top.rglob(CAPTURE_END)}
-    files = [each for each in top.rglob("*.pt2") if each.is_file()]
-    for program in sorted([*captures, *files]):
+    dumps = {each for name in _DUMPS for each in top.rglob(name)}
+    files = {each for each in top.rglob("*.pt2") if each.is_file()}
+    dump_folders = {each.parent for each in dumps}
+    for program in sorted({*captures, *dumps, *files}):
         folders = [above for above in program.parents if above.is_relative_to(top)]
         is_of_run = any((above / JOURNAL).is_file() for above in folders)
-        if not is_of_run and captures.isdisjoint(folders):
+        wholes = captures if program in dumps else captures | dump_folders
+        if not is_of_run and wholes.isdisjoint(folders):
             yield program, ()
+
+
+_DUMPS = "minifier_launcher.py", "fx_graph_runnable.py"
+"""Files of PyTorch's debug dumps that are programs."""
 
 
 def size_of(path: Path) -> int:

@@ -8,15 +8,16 @@ it is not known whether a program passes without its new bug, it runs again.
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
 from shrinkfx.campaign.commands import Command, Executor
-from shrinkfx.campaign.programs import Program
+from shrinkfx.campaign.programs import Program, find_new_programs
 from shrinkfx.errors import UsageError
 from shrinkfx.findings.known_bugs import RUNS, KnownBug
 from shrinkfx.program.record import Record
@@ -79,6 +80,8 @@ class Campaign(Record):
         cwd: the folder that relative paths in options of the runs refer to.
         known: folders with bugs that were known before.
         jobs: the number of programs at a time.
+        watched: folders in which more programs may appear.
+        options: options of the runs of those programs, as typed.
     """
 
     programs: tuple[Program, ...]
@@ -86,6 +89,8 @@ class Campaign(Record):
     known: tuple[str, ...] = ()
     jobs: int = 1
     results: tuple[Result, ...] = ()
+    watched: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()
 
     @property
     def pending(self) -> list[Program]:
@@ -95,6 +100,12 @@ class Campaign(Record):
 
     def with_results(self, results: Iterable[Result]) -> Campaign:
         return replace(self, results=(*self.results, *results))
+
+    def with_new_programs(self) -> Campaign:
+        """Return this campaign with the programs that have appeared in its folders."""
+        folders = [*map(Path, self.watched)]
+        new = find_new_programs(folders, self.options, self.programs)
+        return replace(self, programs=(*self.programs, *new))
 
     @classmethod
     def load(cls, folder: Path) -> Campaign:
@@ -117,14 +128,24 @@ Listener = Callable[[Campaign, Result], None]
 """Called with all results so far and each new one, after the last run of a program."""
 
 
+Grow = Callable[[Campaign], Campaign]
+"""Returns a campaign with the programs that have appeared in its folders."""
+
+
 def run_campaign(
-    campaign: Campaign, out: Path, listener: Listener, executor: Executor
+    campaign: Campaign,
+    out: Path,
+    listener: Listener,
+    executor: Executor,
+    grow: Grow | None = None,
 ) -> Campaign:
     """Run shrinkfx on all pending programs, and return their results.
 
     Args:
         out: the folder of the triage; its caller has locked it.
         executor: runs the commands; it is stopped on an exception.
+        grow: called every few seconds for more programs; then only an exception, such
+            as Ctrl-C, ends the campaign. None to run only those that are pending.
 
     Raises:
         KeyboardInterrupt: Ctrl-C was pressed; ``listener`` got the results of all
@@ -132,12 +153,31 @@ def run_campaign(
     """
     runs = _Runs(campaign, out.resolve(), executor)
     with ThreadPoolExecutor(campaign.jobs) as pool, _stopped_on_error(pool, executor):
-        waiting = [pool.submit(runs.run, each) for each in campaign.pending]
-        for future in as_completed(waiting):
-            campaign = campaign.with_results(results := future.result())
-            for result in results:
-                listener(campaign, result)
+        waiting = {pool.submit(runs.run, each) for each in campaign.pending}
+        while waiting or grow:
+            ended, waiting = _wait(waiting, _POLL_S if grow else None)
+            for future in ended:
+                campaign = campaign.with_results(results := future.result())
+                for result in results:
+                    listener(campaign, result)
+            if grow:
+                old, campaign = campaign.programs, grow(campaign)
+                new = (each for each in campaign.programs if each not in old)
+                waiting |= {pool.submit(runs.run, each) for each in new}
     return campaign
+
+
+_POLL_S = 2.0
+"""Time in seconds between two looks for more programs."""
+
+_Futures = set[Future[list[Result]]]
+
+
+def _wait(futures: _Futures, timeout_s: float | None) -> tuple[_Futures, _Futures]:
+    """Wait until one has ended, or for a time; return those that have, and others."""
+    if not futures:
+        time.sleep(timeout_s or 0.0)
+    return wait(futures, timeout_s, FIRST_COMPLETED)
 
 
 @contextmanager

@@ -80,6 +80,7 @@ def triage(
     out: str | Path | None = None,
     jobs: int | None = None,
     ray: str | None = None,
+    watch: bool = False,
     listener: Listener = lambda *_: None,
     on_start: OnStart = lambda *_: None,
 ) -> Triage:
@@ -93,6 +94,8 @@ def triage(
         jobs: the number of programs at a time; None for one, or as many as the Ray
             cluster can run.
         ray: the address of a Ray cluster that runs the programs; None for this machine.
+        watch: whether to go on until Ctrl-C, with the programs that appear in
+            ``paths``, which are folders then.
         listener: called with each result (``runs.Listener``).
         on_start: called before the first run.
 
@@ -100,18 +103,21 @@ def triage(
         The bugs, each with its programs, and the result of each run.
 
     Raises:
-        UsageError: a path contains no program, a folder in ``known`` does not exist,
-            ``out`` contains a triage, or there is no cluster at this address.
+        UsageError: a path contains no program (or is no folder, with ``watch``), a
+            folder in ``known`` does not exist, ``out`` contains a triage, or there is
+            no cluster at this address.
         LoadError: a list of programs cannot be read.
     """
     if jobs is not None:
         require_above_zero("--jobs", jobs)
     check_folders("--known", [*map(str, known)])
-    programs = find_programs([*map(Path, paths)], options)
+    watched = _require_folders(paths) if watch else ()
+    programs = [] if watch else find_programs([*map(Path, paths)], options)
     resolved = tuple(str(Path(name).resolve()) for name in known)
     executor = _executor(ray)
     jobs = executor.jobs if jobs is None else jobs
     campaign = Campaign(tuple(programs), str(Path.cwd()), resolved, jobs)
+    campaign = replace(campaign, watched=watched, options=tuple(options))
     folder = output_folder(Path(out) if out else None, Path("triage"))
     with lock_folder(folder):
         if (folder / STATE).exists():
@@ -154,6 +160,18 @@ def resume(
         return _run(campaign, folder, executor, listener, on_start)
 
 
+def _require_folders(paths: Sequence[str | Path]) -> tuple[str, ...]:
+    """Return the absolute paths of folders.
+
+    Raises:
+        UsageError: a path is no folder.
+    """
+    for path in paths:
+        if not Path(path).is_dir():
+            raise UsageError(f"--watch: {path} is no folder")
+    return tuple(str(Path(path).resolve()) for path in paths)
+
+
 def _executor(ray: str | None) -> Executor:
     if ray is None:
         return LocalExecutor()
@@ -184,11 +202,19 @@ def _run(
             written = time.monotonic()
         listener(now, result)
 
+    def grow(now: Campaign) -> Campaign:
+        nonlocal last
+        last = now.with_new_programs()
+        if last != now:
+            _write(last, folder)  # before the first run of a program, with its name
+        return last
+
+    more = grow if campaign.watched else None
     _write(campaign, folder)
     on_start(campaign, folder / RUNS)
     try:
         with suppress(KeyboardInterrupt):
-            run_campaign(campaign, folder, ended, executor)
+            run_campaign(campaign, folder, ended, executor, more)
             interrupted = False
     except WorkerError as error:
         advice = f"to continue: {resume_command(folder)}"

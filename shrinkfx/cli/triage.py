@@ -74,7 +74,8 @@ def _run(arguments: argparse.Namespace, options: Sequence[str]) -> Triage:
     if jobs is None and not arguments.ray:
         jobs = usual_jobs()
     if arguments.resume:
-        if arguments.paths or options or arguments.known or arguments.out:
+        new = arguments.paths, options, arguments.known, arguments.out, arguments.watch
+        if any(new):
             raise UsageError(
                 "--resume reuses the programs and options of the triage: pass only "
                 "--jobs and --ray with it"
@@ -96,6 +97,7 @@ def _run(arguments: argparse.Namespace, options: Sequence[str]) -> Triage:
         out=arguments.out,
         jobs=jobs,
         ray=arguments.ray,
+        watch=arguments.watch,
         listener=_print_result,
         on_start=_print_start,
     )
@@ -122,9 +124,13 @@ def _require_run_options(words: Sequence[str]) -> None:
 
 
 def _print_start(campaign: Campaign, runs: Path) -> None:
+    programs = f"programs to run: {len(campaign.pending)}"
+    if campaign.watched:
+        programs = f"running the programs that appear in {', '.join(campaign.watched)}"
+        programs += ", until Ctrl-C"
     print(
-        f"programs to run: {len(campaign.pending)}, {campaign.jobs} at a time; each "
-        f"takes minutes. To see the runs at work: shrinkfx --list {runs}",
+        f"{programs}, {campaign.jobs} at a time; each takes minutes. To see the runs "
+        f"at work: shrinkfx --list {runs}",
         file=sys.stderr,
     )
 
@@ -169,5 +175,7 @@ def make_triage_parser() -> argparse.ArgumentParser:
     add("--jobs", type=int, metavar="N", help=jobs)
     ray = "run on the Ray cluster at this address, such as auto or 10.0.0.1:6379"
     add("--ray", metavar="ADDRESS", help=ray)
+    watch = "go on with programs that appear in the folders later, until Ctrl-C"
+    add("--watch", action="store_true", help=watch)
     add("--resume", metavar="DIR", help="continue an interrupted triage")
     return parser

@@ -397,6 +397,49 @@ def test_command_prints_a_bug_with_its_programs(
     assert main(["--resume", str(out)]) == 10
 
 
+def test_programs_that_appear_in_a_watched_folder_run_until_ctrl_c(
+    programs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_old(programs, "second", "passes")
+    out, later = tmp_path / "out", tmp_path / "later"
+    (programs / "second.pt2").rename(later)
+
+    def appear() -> None:
+        wait_for_file(out / "logs/passes.txt")
+        later.rename(programs / "second.pt2")
+
+    thread = threading.Thread(target=appear)
+    thread.start()
+    with ctrl_c_after(out / "logs/second.txt"):
+        assert main([str(programs), "--watch", "--out", str(out), "--jobs", "1"]) == 4
+    thread.join()
+    assert f"--resume {out}" in capsys.readouterr().out
+    assert [each.name for each in Campaign.load(out).programs] == ["passes", "second"]
+    make_old(programs, "first")
+    with ctrl_c_after(out / "logs/first.txt"):
+        assert main(["--resume", str(out)]) == 4
+    assert len(Campaign.load(out).programs) == 3
+
+
+def test_only_a_folder_can_be_watched(
+    programs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([str(programs / "first.pt2"), "--watch"]) == 2
+    assert "first.pt2 is no folder" in capsys.readouterr().err
+
+
+def make_old(folder: Path, *names: str) -> None:
+    """Make files older than those that may not be complete."""
+    for name in names:
+        os.utime(folder / f"{name}.pt2", (1e9, 1e9))
+
+
+def wait_for_file(path: Path) -> None:
+    deadline = time.monotonic() + 60
+    while not path.exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+
+
 def test_known_bugs_alone_give_exit_code_0(
     programs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -417,6 +460,7 @@ def test_known_bugs_alone_give_exit_code_0(
         (["--resume", "none"], "contains no triage"),
         (["--resume", "none", "more"], "pass only --jobs and --ray with it"),
         ([".", "--known", "none"], "--known none: no such folder"),
+        (["--resume", "none", "--watch"], "pass only --jobs and --ray with it"),
         ([".", "--", "--out", "x"], "except --out and --known"),
         ([".", "--", "more.pt2"], "only options of a reduction are allowed"),
         ([".", "--", "--dynamic-sweep"], "only options of a reduction are allowed"),

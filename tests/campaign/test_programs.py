@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 
-from shrinkfx.campaign.programs import Program, find_programs
+from shrinkfx.campaign.programs import Program, find_new_programs, find_programs
 from shrinkfx.errors import LoadError, UsageError
 
 
@@ -53,6 +54,27 @@ def test_capture_runs_as_a_whole(tmp_path: Path) -> None:
     assert small.name == "small"
     assert captured == Program(str(capture), (), "train")
     assert find_programs([capture], ()) == [captured]
+
+
+def test_debug_dump_runs_as_a_whole(tmp_path: Path) -> None:
+    minifier = write(tmp_path / "run_1/minifier/minifier_launcher.py").parent
+    write(minifier / "checkpoints/exported_program.pt2")
+    graph = write(tmp_path / "run_2/torchinductor/model_0/fx_graph_runnable.py")
+    found = find_programs([tmp_path], ())
+    assert {each.name: Path(each.path) for each in found} == {
+        "minifier": minifier / "minifier_launcher.py",
+        "model_0": graph,
+    }
+
+
+def test_program_appears_once_it_no_longer_changes(tmp_path: Path) -> None:
+    old, own = [Program(str(write(tmp_path / "x/a.pt2")), (), "a")], ("--strict",)
+    new = write(tmp_path / "y/a.pt2")
+    assert find_new_programs([tmp_path], own, old) == []
+    written = new.stat().st_mtime - 60
+    os.utime(new, (written, written))
+    assert find_new_programs([tmp_path], own, old) == [Program(str(new), own, "a-2")]
+    assert find_new_programs([tmp_path / "none"], own, old) == []
 
 
 def test_each_program_has_a_name_of_its_own(tmp_path: Path) -> None:
