@@ -63,16 +63,19 @@ def _is_complete(path: Path) -> bool:
     return False
 
 
+_KINDS = ".pt2, capture or debug dump"
+
+
 def find_programs(paths: Sequence[Path], options: Sequence[str]) -> list[Program]:
     """Return the programs in files and folders, the smallest file first.
 
     Args:
         paths: a ``.pt2``, or another file that shrinkfx reduces; a folder, for the
             ``.pt2`` files, captures and debug dumps in it at any depth, without those
-            in folders of runs; or a ``.jsonl``, a list of programs: in each line an object with
-            the path ``program``, relative to the folder of the list, and with its
-            ``options``, a list of strings. A program in a list runs only with the
-            options given there.
+            in folders of runs; or a ``.jsonl``, a list of programs: in each line an
+            object with the path ``program``, relative to the folder of the list, and
+            with its ``options``, a list of strings. A program in a list runs only with
+            the options given there.
         options: options of all runs, as typed.
 
     Raises:
@@ -87,7 +90,7 @@ def find_programs(paths: Sequence[Path], options: Sequence[str]) -> list[Program
         is_list = path.suffix == ".jsonl"
         entries = dict.fromkeys(_read_list(path) if is_list else _in(path))
         if not entries:
-            what = "lists no program" if is_list else "contains no .pt2, capture or debug dump"
+            what = "lists no program" if is_list else f"contains no {_KINDS}"
             raise UsageError(f"{path} {what}")
         (listed if is_list else found).update(entries)
     with_options = {path for path, _ in listed}
@@ -101,8 +104,7 @@ def _name(
     """Return programs, the smallest file first, with names other than ``names``."""
     programs = []
     for path, own in sorted(entries, key=lambda e: (size_of(e[0]), e)):
-        is_named = path.name not in (CAPTURE, *_DUMPS)
-        stem = (path if is_named else path.parent).stem.replace("+", "-")
+        stem = Path(short_name(path)).stem.replace("+", "-")
         name, number = stem, 1
         while name in names:
             number += 1
@@ -131,6 +133,11 @@ def _in(path: Path) -> Iterator[Entry]:
 
 _DUMPS = "minifier_launcher.py", "fx_graph_runnable.py"
 """Files of PyTorch's debug dumps that are programs."""
+
+
+def short_name(path: Path) -> str:
+    """Return the name of a program's file, or of the folder of a capture or dump."""
+    return (path.parent if path.name in (CAPTURE, *_DUMPS) else path).name
 
 
 def size_of(path: Path) -> int:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import quote
 
+from shrinkfx.campaign.programs import short_name
 from shrinkfx.campaign.runs import LOGS, Campaign, Result, Status
 from shrinkfx.findings.decisions import counted
 from shrinkfx.findings.known_bugs import KnownBug, find_bug_folders
@@ -181,7 +182,7 @@ _NAMED = 4
 
 
 def _list(members: Sequence[Member]) -> str:
-    names = [Path(member.program).name for member in members[:_NAMED]]
+    names = [short_name(Path(member.program)) for member in members[:_NAMED]]
     more = len(members) - len(names)
     return ", ".join(names) + (f" and {more} more" if more else "")
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from shrinkfx.campaign import triage
+from shrinkfx.campaign.programs import short_name
 from shrinkfx.campaign.report import describe_reason, render_lines
 from shrinkfx.campaign.runs import Campaign, Result, Status
 from shrinkfx.campaign.triage import (
@@ -138,7 +139,7 @@ def _print_start(campaign: Campaign, runs: Path) -> None:
 def _print_result(campaign: Campaign, result: Result) -> None:
     over = len(campaign.programs) - len(campaign.pending)
     count = f"[{over}/{len(campaign.programs)}]"
-    name, seconds = Path(result.program.path).name, round(result.seconds)
+    name, seconds = short_name(Path(result.program.path)), round(result.seconds)
     ending = f"{result.status}, {seconds} s{describe_reason(result)}"
     runs = [each for each in campaign.results if each.program == result.program]
     is_first = runs.index(result) == 0
@@ -162,7 +163,8 @@ def make_triage_parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     path = (
-        "a .pt2, a folder with .pt2 files or captures, or a list of programs (.jsonl)"
+        "a .pt2, a folder with .pt2 files, captures or debug dumps, or a list of "
+        "programs (.jsonl)"
     )
     add("paths", nargs="*", metavar="PATH", help=path)
     known = "folder that contains folders of earlier runs; may be repeated"

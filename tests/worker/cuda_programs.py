@@ -180,6 +180,11 @@ HEALTHY: dict[str, Callable[[], Case]] = {
         dynamic=(({0: 2 * Dim("half", min=3, max=50)},),),
         run=(torch.randn(16, 33),),
     ),
+    "empty_input": lambda: Case(
+        Calls(lambda self, x, y: (torch.minimum(x, x), y + 1)),
+        (torch.zeros(3, 0), torch.randn(5)),
+        dynamic=(({0: Dim.AUTO}, {}),),
+    ),
     "gemm_template": lambda: Case(
         Calls(lambda self, x: self.linear(x).relu(), linear=nn.Linear(40, 24)),
         (torch.randn(33, 40),),
