@@ -79,10 +79,12 @@ class Calls(nn.Module):
         return operator(tensor, tensor)
 
 
-def sample_calls(op: Any, samples: int) -> list[Call]:
+def sample_calls(
+    op: Any, samples: int, dtypes: Sequence[torch.dtype] = DTYPES
+) -> list[Call]:
     """Return calls on at most ``samples`` sample inputs of each dtype."""
     calls = []
-    for dtype in DTYPES:
+    for dtype in dtypes:
         if dtype not in op.supported_dtypes("cpu"):
             continue
         torch.manual_seed(0)

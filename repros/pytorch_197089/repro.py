@@ -9,7 +9,7 @@
 # Failure: nan | compare
 # Cause:   aten.std.dim (pytorch_197089.py:7, model) is computed differently in the
 #          graph that Inductor lowers: 1 of 1 values differ; no kernel is at fault.
-#          The first wrong value is inf at [], where eager gives
+#          Run in eager, that graph gives inf at [], where the program gives
 #          1.6279050543072006e+30.
 # Seen on: torch 2.15.0+cu132, Python 3.11.7, g++ 12.2.0, on Linux x86_64
 # Made by: shrinkfx pytorch_197089.pt2 --known repros --known runs --out pytorch_197089
