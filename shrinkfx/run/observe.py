@@ -551,11 +551,11 @@ def _run_compiled(original: InputProgram, packages: Packages | None) -> Baseline
     request = _request(original)
 
     def see(client: CheckClient, packages: Packages | None = None) -> Baseline:
-        if original.in_one is not None:
-            whole = original.in_one
-            if found := find_whole_candidate_baseline(whole, client, request):
-                return found
-        return find_baseline(client, request, original.build, packages)
+        whole = original.in_one
+        if whole and (found := find_whole_candidate_baseline(whole, client, request)):
+            return found
+        passed = bool(whole and whole.seen and whole.seen.passed)
+        return find_baseline(client, request, original.build, packages, passed=passed)
 
     chosen = is_allocator_chosen(options.environment, os.environ)
     between_zones = original.client.options.guard_pages.has_pages

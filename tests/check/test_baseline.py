@@ -115,6 +115,15 @@ def test_program_that_passes_in_a_fork_is_compiled_in_a_fresh_interpreter() -> N
     assert first != second
 
 
+def test_program_that_passes_as_a_candidate_is_compiled_once_more() -> None:
+    server = FakeServer(PASSES)
+    request = BaselineRequest(max_runs=5)
+    with pytest.raises(NotReproducible, match="compiled 2 times"):
+        find_baseline(compiler(server), request, passed=True)
+    assert fresh_ones(server) == [0]
+    assert len({request.options.package for request in server.asked}) == 1
+
+
 def test_failure_only_in_a_fresh_interpreter_is_found() -> None:
     base, _ = found(FakeServer(PASSES, DIFFERS, PASSES))
     assert base.target.kind is Kind.MISMATCH

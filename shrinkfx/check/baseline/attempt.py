@@ -107,6 +107,8 @@ class Attempt:
         later: runs of several calls, none of which showed the requested failure.
         spent_s: the seconds of the runs so far that compiled nothing.
         out_of_minutes: whether a run was skipped or cut short for lack of time.
+        began_fresh: whether the first run was in a fresh interpreter, after the program
+            had passed in a fork.
         compilations: the number of compilations, with the first one.
     """
 
@@ -117,6 +119,7 @@ class Attempt:
     later: list[Observation] = field(default_factory=list)
     spent_s: float = 0.0
     out_of_minutes: bool = False
+    began_fresh: bool = False
     compilations: int = 1
     _may_share: bool = True
     _longest_s: float = 0.0
@@ -178,7 +181,7 @@ class Attempt:
         one that did not compile, because it must fail again.
         """
         may_retry = self.target is None and (
-            self.max_runs > 1 or self._leaves_out_weights
+            (self.max_runs > 1 and not self.began_fresh) or self._leaves_out_weights
         )
         if (may_retry or self._fails_to_compile) and self._allows_compiling():
             self._recompile()
@@ -273,7 +276,8 @@ class Attempt:
             again = client.with_options(runs=batch, failing_runs=shared)
             if self._fails_to_compile:
                 again = client.with_options(package=None)
-            fresh = len(self.seen) == 1 and not self._explains_failure()
+            is_second = len(self.seen) == 1 and not self.began_fresh
+            fresh = is_second and not self._explains_failure()
             seen = self._run(again, fresh=fresh)
             if seen and shared > 1:
                 self._add_shared_runs(seen, shared)

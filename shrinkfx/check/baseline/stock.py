@@ -20,7 +20,7 @@ from shrinkfx.failure.signature import ANY, MEMORY_FAULT, Kind, Signature, Stage
 from shrinkfx.failure.verdict import Observation, Outcome, Verdict
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.protocol.answers import Checked
-from shrinkfx.protocol.choices import Build, Guard, Probe
+from shrinkfx.protocol.choices import Build, Guard, Probe, Weights
 from shrinkfx.protocol.files import Traces
 from shrinkfx.protocol.record import Message
 from shrinkfx.protocol.requests import HASH_SEED, CheckOptions
@@ -56,6 +56,8 @@ def find_baseline(
     request: BaselineRequest,
     build: Build = Build.STOCK,
     packages: Packages | None = None,
+    *,
+    passed: bool = False,
 ) -> Baseline:
     """Run the program in forks and, if necessary, in a fresh interpreter.
 
@@ -73,6 +75,8 @@ def find_baseline(
     Args:
         build: the build of the run that looks for other causes, if it needs one.
         packages: packages of the program that exist already; or None.
+        passed: whether the whole candidate has passed in a fork; then the program is
+            compiled once, in a fresh interpreter.
 
     Raises:
         NotReproducible: the program passes, or fails in another way than requested.
@@ -86,7 +90,8 @@ def find_baseline(
         packaged = client.with_options(package=packages.path_for(client.options))
         # There may be no second run.
         alone = request.max_runs == 1 or wanted == Kind.HANG
-        first, ending = packaged.run_input_program(fresh=alone)
+        passed = passed and client.options.weights is Weights.INSIDE
+        first, ending = packaged.run_input_program(fresh=alone or passed)
         ways = [packaged]
         answer = ending.answer
         skipped = isinstance(answer, Checked) and answer.values_skipped > 0
@@ -100,6 +105,8 @@ def find_baseline(
             ways.insert(0, with_random.with_options(fallback_random=True))
         for way in ways:
             attempt = Attempt(way, request, packages.first or first)
+            if passed and way is packaged:
+                attempt.began_fresh, attempt.compilations = True, 2
             if tried:
                 often = f"up to {attempt.max_runs} more runs"
                 note(f"the program does not fail this way: {often}, {_INDUCTOR_RANDOM}")
