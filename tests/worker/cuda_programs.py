@@ -388,6 +388,17 @@ PLANTED: dict[str, Callable[[], Case]] = {
         (torch.randn(100), torch.randn(10, 3), torch.tensor([1, 2])),
         run=(torch.randn(100), torch.randn(10, 3), torch.tensor([1, 12])),
     ),
+    "no_cuda_kernel": lambda: Case(
+        Calls(lambda self, x: torch.histogram(x, 3).hist + 1),
+        (torch.randn(100),),
+        dynamic=(({0: Dim.AUTO},),),
+    ),
+    "needs_a_driver": lambda: of(
+        lambda x: torch.ops.aten._batch_norm_with_update_functional(
+            x, *(x[0, :, 0].clone() for _ in range(4)), 1, 1
+        )[3],
+        torch.ones(2, 3, 2),
+    ),
     "no_cpu_twin": lambda: of(lambda x: on_gpu(x) + 1, torch.randn(100)),
     "large": lambda: of(lambda x: x + 1, torch.randn(12_000_000)),
     "large_index": lambda: of(

@@ -57,6 +57,8 @@ def _answer(words: list[str]) -> dict[str, Any]:
         if words[0] == "healthy":
             return _healthy(*words[1:])
         return _probe(*words)
+    except Unsupported as reason:
+        return {"unsupported": reason.reason}
     except Exception:  # noqa: BLE001 - told in the answer
         return {"error": traceback.format_exc()}
 

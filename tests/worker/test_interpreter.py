@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from support.healthy_models import MODELS, ROUNDED, SIZES
 
 from shrinkfx.failure.classify import classify_ending
@@ -267,6 +268,19 @@ def test_inline_assembly_by_inductor_is_run(ask: Ask) -> None:
 
 def test_operator_without_a_cpu_kernel_is_unsupported(ask: Ask) -> None:
     assert "planted_cuda::on_gpu" in ask("no_cpu_twin")["unsupported"]
+
+
+@pytest.mark.parametrize("probe", ["real", "hints"])
+def test_operator_that_needs_a_gpu_is_no_compile_error(ask: Ask, probe: str) -> None:
+    seen = ask("needs_a_driver", probe)
+    assert "code generation needs a GPU: " in seen["unsupported"]
+
+
+def test_operator_without_a_cuda_kernel_is_no_compile_error(ask: Ask) -> None:
+    if not torch._C._dispatch_has_kernel_for_dispatch_key("aten::mm", "CUDA"):
+        pytest.skip("this PyTorch has no CUDA kernels")
+    seen = ask("no_cuda_kernel")
+    assert "aten::histogram.bin_ct has no CUDA kernel" in seen["unsupported"]
 
 
 @pytest.mark.parametrize("probe", ["real", "hints"])

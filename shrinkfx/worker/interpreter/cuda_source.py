@@ -51,6 +51,7 @@ _NEEDS_DECOMPOSITION = (
     "_thnn_fused",
     "arguments from the 'CUDA' backend",
     "Found no NVIDIA driver",
+    "CUDA error: ",
 )
 """Parts of error messages which show that an operator needs a GPU to trace or run.
 
@@ -188,12 +189,28 @@ def _raise_if_unsupported(error: Exception) -> None:
     """Raise ``Unsupported`` if code generation failed for lack of a GPU.
 
     Raises:
-        Unsupported: it did. Otherwise the program caused the failure, and this returns.
+        Unsupported: it did, or an operator has no CUDA kernel. Otherwise the program
+            caused the failure, and this returns.
     """
+    if operator := _find_operator_without_cuda(error):
+        reason = f"{operator} has no CUDA kernel, so eager fails on a GPU as well"
+        raise Unsupported(reason) from error
     if any(word in str(error) for word in (*_NEEDS_DECOMPOSITION, *_NEEDS_VALUES)):
         first = str(error).strip().splitlines()[0]
         reason = f"code generation needs a GPU: {first[:200]}"
         raise Unsupported(reason) from error
+
+
+def _find_operator_without_cuda(error: BaseException | None) -> str:
+    """Return the operator that has failed because it has no CUDA kernel, or ''."""
+    has_kernel = cuda_api.has_computed_kernel
+    while error is not None:
+        if isinstance(error, cuda_api.fake_tensor.UnsupportedOperatorException):
+            name = str(error.func.name())
+            if has_kernel("aten::mm", "CUDA") and not has_kernel(name, "CUDA"):
+                return name
+        error = error.__cause__ or error.__context__
+    return ""
 
 
 def _generate_wrapper(

@@ -26,6 +26,9 @@ FEATURE = Feature(
         "compile_fx": "torch._inductor.compile_fx:compile_fx",
         "fake_tensor": "torch._subclasses.fake_tensor",
         "graph": "torch._inductor.graph",
+        "has_computed_kernel": (
+            "torch._C:_dispatch_has_computed_kernel_for_dispatch_key"
+        ),
         "ir": "torch._inductor.ir",
         "is_functorch_wrapped_tensor": (
             "torch._C._functorch:is_functorch_wrapped_tensor"
@@ -50,6 +53,7 @@ FEATURE = Feature(
         "PythonWrapperCodegen.codegen_input_symbol_assignment",
         "PythonWrapperCodegen.generate_and_run_autotune_block",
         "fake_tensor.FakeTensorMode.avoid_device_init",
+        "fake_tensor.UnsupportedOperatorException",
         "graph.is_same_tensor",
         "ir.TensorBox",
         "simple_registry.singleton",
