@@ -388,10 +388,8 @@ PLANTED: dict[str, Callable[[], Case]] = {
         (torch.randn(100), torch.randn(10, 3), torch.tensor([1, 2])),
         run=(torch.randn(100), torch.randn(10, 3), torch.tensor([1, 12])),
     ),
-    "no_cuda_kernel": lambda: Case(
-        Calls(lambda self, x: torch.histogram(x, 3).hist + 1),
-        (torch.randn(100),),
-        dynamic=(({0: Dim.AUTO},),),
+    "no_cuda_kernel": lambda: of(
+        lambda x: torch.histogram(x, 3).hist + 1, torch.randn(100)
     ),
     "needs_a_driver": lambda: of(
         lambda x: torch.ops.aten._batch_norm_with_update_functional(

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from shrinkfx.worker.interpreter import backend as interpreter
 from shrinkfx.worker.interpreter.backend import (
@@ -68,7 +69,9 @@ def _probe(name: str, probe: str, arch: str, *more: str) -> dict[str, Any]:
     from cuda_programs import CASES
 
     variables = dict(word.split("=") for word in more)
-    calls, in_eager = (int(variables.pop(name, n)) for name, n in _SETTINGS.items())
+    calls, in_eager, falls_back = (
+        int(variables.pop(name, n)) for name, n in _SETTINGS.items()
+    )
     os.environ.update(variables)
     torch.manual_seed(0)
     case = CASES[name]()
@@ -77,6 +80,8 @@ def _probe(name: str, probe: str, arch: str, *more: str) -> dict[str, Any]:
             case.module.eval(), case.args, dynamic_shapes=case.dynamic
         )
     before = str(exported)
+    if not falls_back:  # as for symbolic sizes, which cannot be exported here
+        FakeTensorMode.can_run_unsafe_fallback = lambda *_: False
     with tempfile.TemporaryDirectory() as folder:
         code = interpreter.generate(
             exported,
@@ -90,7 +95,7 @@ def _probe(name: str, probe: str, arch: str, *more: str) -> dict[str, Any]:
         return _run(code, Probe(probe), args, calls, in_eager=bool(in_eager))
 
 
-_SETTINGS = {"calls": 1, "in_eager": 0}
+_SETTINGS = {"calls": 1, "in_eager": 0, "falls_back": 1}
 
 
 _REFUSED = "At least one", "put_handles["

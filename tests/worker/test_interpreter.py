@@ -279,7 +279,7 @@ def test_operator_that_needs_a_gpu_is_no_compile_error(ask: Ask, probe: str) -> 
 def test_operator_without_a_cuda_kernel_is_no_compile_error(ask: Ask) -> None:
     if not torch._C._dispatch_has_kernel_for_dispatch_key("aten::mm", "CUDA"):
         pytest.skip("this PyTorch has no CUDA kernels")
-    seen = ask("no_cuda_kernel")
+    seen = ask("no_cuda_kernel", more="falls_back=0")
     assert "aten::histogram.bin_ct has no CUDA kernel" in seen["unsupported"]
 
 
