@@ -81,7 +81,7 @@ def _probe(name: str, probe: str, arch: str, *more: str) -> dict[str, Any]:
         )
     before = str(exported)
     if not falls_back:  # as for symbolic sizes, which cannot be exported here
-        FakeTensorMode.can_run_unsafe_fallback = lambda *_: False
+        FakeTensorMode.can_run_unsafe_fallback = lambda *_: False  # type: ignore[method-assign]
     with tempfile.TemporaryDirectory() as folder:
         code = interpreter.generate(
             exported,
