@@ -357,12 +357,12 @@ def test_strategies_refuse_a_second_name() -> None:
 
 BUDGETS = {
     "api": 505,
-    "check": 3_377,
-    "cli": 1_727,
+    "check": 3_384,
+    "cli": 1_737,
     "events": 360,
     "explain": 2_363,
     "failure": 1_490,
-    "findings": 832,
+    "findings": 835,
     "intake": 1_929,
     "journal": 377,
     "options": 575,
@@ -377,8 +377,8 @@ BUDGETS = {
     "system": 550,
     "testing": 370,
     "top": 175,
-    "campaign": 814,
-    "worker": 16_809,
+    "campaign": 882,
+    "worker": 16_830,
 }
 """The most code lines of each package. Raising one needs a dated reason in
 ``docs/decisions.md``; lower it when a package has become smaller."""

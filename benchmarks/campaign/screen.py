@@ -9,6 +9,7 @@ a line for each program. A second call continues where the first one ended.
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import os
 import signal
@@ -81,7 +82,10 @@ def screen(arguments: argparse.Namespace, makers: Iterable[tuple[str, Maker]]) -
         if name in done or (arguments.only and name not in arguments.only):
             continue
         path = scratch / f"{name}.pt2"
-        report = {"name": name, **_try_in_a_process(make, path)}
+        attempt = functools.partial(_try, make, path)
+        report = {"name": name, **run_in_a_process(attempt, scratch)}
+        if report["outcome"] == "not tried":
+            path.unlink(missing_ok=True)  # it may be incomplete
         if path.exists():
             path.rename(failing / path.name)
         tally[report["outcome"]] += 1
@@ -139,22 +143,27 @@ def _compare(seen: Any, trial: Trial) -> None:
         torch.testing.assert_close(one, two, equal_nan=True, rtol=rtol, atol=atol)
 
 
-def _try_in_a_process(make: Maker, path: Path) -> dict[str, Any]:
-    """Try a program in a fork, which may crash or hang."""
-    out = path.with_suffix(".json")
+def run_in_a_process(
+    attempt: Callable[[], dict[str, Any]], scratch: Path
+) -> dict[str, Any]:
+    """Return what a function reports, from a fork, which may crash or hang.
+
+    Args:
+        scratch: a folder for the report, and for what the function prints.
+    """
+    out = scratch / "report.json"
     out.unlink(missing_ok=True)
     began = time.monotonic()
     if (child := os.fork()) == 0:
         os.setsid()
-        with (path.parent / "output.txt").open("w") as output:
+        with (scratch / "output.txt").open("w") as output:
             os.dup2(output.fileno(), 1)
             os.dup2(output.fileno(), 2)
             try:
-                report = _try(make, path)
+                report = attempt()
             except NotTried as error:
                 report = {"outcome": str(error)}
             except Exception as error:  # noqa: BLE001
-                path.unlink(missing_ok=True)  # it may be incomplete
                 report = {"outcome": "not tried", "error": shorten(error)}
             out.write_text(json.dumps(report))
             os._exit(0)
@@ -162,13 +171,12 @@ def _try_in_a_process(make: Maker, path: Path) -> dict[str, Any]:
         time.sleep(0.05)
         if time.monotonic() - began > LIMIT_S:
             os.killpg(child, signal.SIGKILL)
+    seconds = time.monotonic() - began
     if out.exists():
         report = json.loads(out.read_text())
-        out.unlink()
     else:
-        outcome = "crashes" if time.monotonic() - began < LIMIT_S else "hangs"
-        report = {"outcome": outcome}
-    return {"seconds": round(time.monotonic() - began, 1), **report}
+        report = {"outcome": "crashes" if seconds < LIMIT_S else "hangs"}
+    return {"seconds": round(seconds, 1), **report}
 
 
 def _build(program: ExportedProgram) -> str:
