@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import shlex
 import sys
 from collections.abc import Sequence
@@ -138,7 +139,7 @@ def _print_start(campaign: Campaign, runs: Path) -> None:
 
 def _print_result(campaign: Campaign, result: Result) -> None:
     over = len(campaign.programs) - len(campaign.pending)
-    count = f"[{over}/{len(campaign.programs)}]"
+    count = f"[{over}/{len(campaign.programs)}{_time_left(campaign, over)}]"
     name, seconds = short_name(Path(result.program.path)), round(result.seconds)
     ending = f"{result.status}, {seconds} s{describe_reason(result)}"
     runs = [each for each in campaign.results if each.program == result.program]
@@ -149,6 +150,15 @@ def _print_result(campaign: Campaign, result: Result) -> None:
         ending += f", {seconds} s"
     again = "" if is_first else " (run again for a second bug)"
     print(f"{count} {name}{again}: {ending}", file=sys.stderr)
+
+
+def _time_left(campaign: Campaign, over: int) -> str:
+    """Estimate the time for the other programs from the first ``over`` programs."""
+    if not campaign.pending:
+        return ""
+    spent_s = sum(each.seconds for each in campaign.results)
+    left_s = spent_s / over * len(campaign.pending) / campaign.jobs
+    return f", about {math.ceil(left_s / 60)} min left"
 
 
 def make_triage_parser() -> argparse.ArgumentParser:

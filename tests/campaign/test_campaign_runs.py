@@ -387,7 +387,7 @@ def test_command_prints_a_bug_with_its_programs(
         f"see also: {out}/triage.html\n"
     )
     assert f"shrinkfx --list {out}/runs" in printed.err.splitlines()[0]
-    assert "[2/3] second.pt2: has the bug of first, 2 s\n" in printed.err
+    assert "[2/3, about 1 min left] second.pt2: has the bug of first, 2 s\n" in printed.err
     (bug,) = json.loads((out / STATE).read_text())["bugs"]
     assert bug["operators"] == ["aten.cos.default"]
     page = (out / "triage.html").read_text()
