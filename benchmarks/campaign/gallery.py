@@ -108,7 +108,8 @@ def _forward(path: Path) -> str:
             exports = [line.strip() for line in text if "dynamic_shapes" in line]
             kept += exports[:1]
             break
-        if not isinstance(node, ast.Import | ast.ImportFrom):
+        is_setting = text[0].startswith("os.environ[")
+        if not (is_setting or isinstance(node, ast.Import | ast.ImportFrom)):
             kept += [*text, *[""] * (2 if isinstance(node, ast.ClassDef) else 0)]
     return re.sub(r"  # .*", "", "\n".join(kept)).strip()
 
