@@ -153,7 +153,8 @@ def main() -> None:
     if arguments.call:
         name, number = arguments.call
         call = next(islice(sample_calls(entries()[name]), int(number), None))
-        run_step(compile_step(call), call)
+        wanted = run_step(Loss(call), call)
+        compare(run_step(compile_step(call), call), wanted, LOOSENESS)
         return
     arguments.folder.mkdir(parents=True, exist_ok=True)
     torch.compile(torch.sin)(torch.ones(2))  # without a gradient, which forks forbid
