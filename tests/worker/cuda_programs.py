@@ -391,6 +391,9 @@ PLANTED: dict[str, Callable[[], Case]] = {
     "no_cuda_kernel": lambda: of(
         lambda x: torch.histogram(x, 3).hist + 1, torch.randn(100)
     ),
+    "needs_the_cpu": lambda: of(
+        lambda x, y: torch.tensor_split(x, y)[0] + 1, torch.ones(2), torch.tensor([1])
+    ),
     "needs_a_driver": lambda: of(
         lambda x: torch.ops.aten._batch_norm_with_update_functional(
             x, *(x[0, :, 0].clone() for _ in range(4)), 1, 1

@@ -279,6 +279,14 @@ def test_tolerance_of_an_element_includes_typical_error_of_eager() -> None:
     )
 
 
+def test_nan_of_eager_alone_is_rounding_if_the_result_is_exact() -> None:
+    eager, exact = torch.tensor([torch.nan, 2.0]), torch.tensor([172.0, 2.0]).double()
+    assert difference(torch.tensor([172.0, 2.0]), eager, exact=exact) == ""
+    assert difference(torch.tensor([180.0, 2.0]), eager, exact=exact) == "values"
+    lost = torch.tensor([torch.nan, 2.0]).double()
+    assert difference(torch.tensor([172.0, 2.0]), eager, exact=lost) == "values"
+
+
 def test_operator_that_refuses_float64_is_run_in_float32() -> None:
     @torch.library.custom_op("compared::narrow", mutates_args=())
     def narrow(x: Tensor) -> Tensor:

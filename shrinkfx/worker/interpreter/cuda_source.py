@@ -61,6 +61,8 @@ traces the operator of the LSTM, and 2.15 that of the GRU.
 
 _FUSED_CELL = re.compile(r"_thnn_fused\w+")
 _NEEDS_VALUES = ("dispatch key DispatchKey.CUDA", NO_VALUE)
+_NEEDS_CPU = "must be on CPU, got cuda"
+"""Part of an error for a tensor that may not be moved to the GPU."""
 
 
 @dataclass(frozen=True)
@@ -195,9 +197,11 @@ def _raise_if_unsupported(error: Exception) -> None:
     if operator := _find_operator_without_cuda(error):
         reason = f"{operator} has no CUDA kernel, so eager fails on a GPU as well"
         raise Unsupported(reason) from error
+    first = str(error).strip().partition("\n")[0][:200]
+    if _NEEDS_CPU in str(error):
+        raise Unsupported(f"eager fails on a GPU as well: {first}") from error
     if any(word in str(error) for word in (*_NEEDS_DECOMPOSITION, *_NEEDS_VALUES)):
-        first = str(error).strip().splitlines()[0]
-        reason = f"code generation needs a GPU: {first[:200]}"
+        reason = f"code generation needs a GPU: {first}"
         raise Unsupported(reason) from error
 
 
