@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 
 import operators
@@ -21,7 +22,7 @@ DTYPES = (torch.float32, torch.bfloat16, torch.int64, torch.uint8)
 HOW = {"dynamic": True, "chained": True}
 
 
-def make_group(entries: list[object]) -> operators.Calls:
+def make_group(entries: Sequence[object]) -> operators.Calls:
     calls = [call for op in entries for call in operators.sample_calls(op, 1, DTYPES)]
     calls = [call for call in calls if operators.can_be_compared(call, **HOW)]
     return operators.Calls(calls, chained=True)

@@ -312,7 +312,8 @@ def test_bugs_with_the_same_compile_error_are_related(tmp_path: Path) -> None:
     results = [result_of(name, Status.REDUCED, has_run=True) for name in runs]
     done = Campaign((), results=tuple(results))
     bugs = find_bugs(done, tmp_path)
-    lines = [*render_lines(done, bugs, tmp_path)]
+    summary, *lines = render_lines(done, bugs, tmp_path)
+    assert "4 bugs; 1 of them with the same compile error as another" in summary
     related = "   the same compile error as bug 1: the cause may be the same"
     assert [line for line in lines if "same compile" in line] == [related]
     write_page(done, bugs, tmp_path)
@@ -387,7 +388,8 @@ def test_command_prints_a_bug_with_its_programs(
         f"see also: {out}/triage.html\n"
     )
     assert f"shrinkfx --list {out}/runs" in printed.err.splitlines()[0]
-    assert "[2/3, about 1 min left] second.pt2: has the bug of first, 2 s\n" in printed.err
+    count = "[2/3, about 1 min left]"
+    assert f"{count} second.pt2: has the bug of first, 2 s\n" in printed.err
     (bug,) = json.loads((out / STATE).read_text())["bugs"]
     assert bug["operators"] == ["aten.cos.default"]
     page = (out / "triage.html").read_text()
