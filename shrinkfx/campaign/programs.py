@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,8 +41,8 @@ def find_new_programs(
 ) -> list[Program]:
     """Return programs that have appeared in folders since those in ``known``.
 
-    A file that still changes is not returned yet. A folder that was removed contains
-    none.
+    A file that still changes is not returned yet, and neither is a capture that has
+    not ended. A folder that was removed contains none.
 
     Args:
         folders, options: as for ``find_programs``.
@@ -58,9 +58,11 @@ def find_new_programs(
 
 
 def _is_complete(path: Path) -> bool:
-    with suppress(OSError):
-        return time.time() - path.stat().st_mtime > _SETTLED_S
-    return False
+    if path.parent.name == CAPTURE:
+        return False  # a part of a capture that has not ended
+    files = [*path.iterdir()] if path.is_dir() else [path]
+    newest = max((file.stat().st_mtime for file in files), default=0.0)
+    return time.time() - newest > _SETTLED_S
 
 
 _KINDS = ".pt2, capture or debug dump"
@@ -117,32 +119,55 @@ def _name(
 def _in(path: Path) -> Iterator[Entry]:
     if path.is_file():
         yield path.resolve(), ()
-        return
-    top = path.resolve()
-    captures = {end.parent for end in top.rglob(CAPTURE_END)}
-    dumps = {each for name in _DUMPS for each in top.rglob(name)}
-    files = {each for each in top.rglob("*.pt2") if each.is_file()}
-    dump_folders = {each.parent for each in dumps}
-    for program in sorted({*captures, *dumps, *files}):
-        folders = [above for above in program.parents if above.is_relative_to(top)]
-        is_of_run = any((above / JOURNAL).is_file() for above in folders)
-        wholes = captures if program in dumps else captures | dump_folders
-        if not is_of_run and wholes.isdisjoint(folders):
-            yield program, ()
+    else:
+        yield from ((program, ()) for program in sorted(_walk(path.resolve())))
 
 
-_DUMPS = "minifier_launcher.py", "fx_graph_runnable.py"
+def _walk(top: Path) -> Iterator[Path]:
+    """Yield the programs below a folder; one that is removed meanwhile has none.
+
+    The parts of a capture are no programs, and neither are the checkpoints of a
+    minifier, nor the graphs that PyTorch dumps in a run of it.
+    """
+    for name, folders, files in os.walk(top):
+        here = Path(name)
+        if JOURNAL in files:
+            folders.clear()
+            continue
+        if CAPTURE_END in files:
+            folders.clear()
+            yield here
+            continue
+        if _LAUNCHER in files:
+            folders.clear()
+            files = [_LAUNCHER]
+        if (here / "minifier" / _LAUNCHER).is_file() and "torchinductor" in folders:
+            folders.remove("torchinductor")
+        for file in files:
+            is_program = file in _DUMPS or file.endswith(".pt2")
+            if is_program and (here / file).is_file():
+                yield here / file
+
+
+_LAUNCHER = "minifier_launcher.py"
+_DUMPS = _LAUNCHER, "fx_graph_runnable.py"
 """Files of PyTorch's debug dumps that are programs."""
 
 
 def short_name(path: Path) -> str:
     """Return the name of a program's file, or of the folder of a capture or dump."""
+    if path.name == _LAUNCHER:  # run_.../minifier/minifier_launcher.py
+        return path.parents[1].name
     return (path.parent if path.name in (CAPTURE, *_DUMPS) else path).name
 
 
 def size_of(path: Path) -> int:
-    """Return the bytes of a program, or of all programs of a capture."""
-    files = path.glob("*.pt2") if path.is_dir() else [path]
+    """Return the bytes of a program, or of all programs of a capture or dump."""
+    files = [path]
+    if path.is_dir():
+        files = [*path.glob("*.pt2")]
+    elif path.name == _LAUNCHER:
+        files = [path, *path.parent.rglob("*.pt2")]
     return sum(file.stat().st_size for file in files)
 
 

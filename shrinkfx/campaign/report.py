@@ -196,7 +196,7 @@ def summarise(campaign: Campaign, bugs: Sequence[Bug], out: Path) -> str:
     if known:
         parts.append(f"{known} of them known before")
     if same := sum(bool(find_same_error(bugs, n + 1)) for n in range(len(bugs))):
-        parts.append(f"{same} of them with the same compile error as another")
+        parts.append(f"{same} with the same compile error as an earlier one")
     parts += [_WORDS[status].format(n) for status, n in counts.items()]
     if pending := len(campaign.pending):
         parts.append(f"{pending} not run yet")

@@ -104,8 +104,11 @@ class Campaign(Record):
     def with_new_programs(self) -> Campaign:
         """Return this campaign with the programs that have appeared in its folders."""
         folders = [*map(Path, self.watched)]
-        new = find_new_programs(folders, self.options, self.programs)
-        return replace(self, programs=(*self.programs, *new))
+        try:
+            new = find_new_programs(folders, self.options, self.programs)
+        except OSError:  # a file was removed meanwhile; the next call tries again
+            return self
+        return replace(self, programs=(*self.programs, *new)) if new else self
 
     @classmethod
     def load(cls, folder: Path) -> Campaign:
@@ -161,8 +164,8 @@ def run_campaign(
                 for result in results:
                     listener(campaign, result)
             if grow:
-                old, campaign = campaign.programs, grow(campaign)
-                new = (each for each in campaign.programs if each not in old)
+                before, campaign = len(campaign.programs), grow(campaign)
+                new = campaign.programs[before:]
                 waiting |= {pool.submit(runs.run, each) for each in new}
     return campaign
 

@@ -61,9 +61,9 @@ class Triage:
 
         0 if every bug was known before, or no program fails; 10 if a bug is new; 11 if
         none is new, but a failing program was not assigned to a bug, or a run ended
-        with an error; 4 after Ctrl-C.
+        with an error; 4 after Ctrl-C, unless it only watched its folders.
         """
-        if self.interrupted:
+        if self.interrupted and (self.campaign.pending or not self.campaign.watched):
             return INTERRUPTED
         if any(not bug.is_known for bug in self.bugs):
             return NEW_BUG
@@ -192,22 +192,26 @@ def _run(
     listener: Listener,
     on_start: OnStart,
 ) -> Triage:
-    last, interrupted, written = campaign, True, 0.0
+    last = saved = campaign
+    interrupted, saved_at = True, 0.0
+
+    def update(now: Campaign, *, at_once: bool = False) -> None:
+        nonlocal last, saved, saved_at
+        last = now
+        is_due = at_once or time.monotonic() - saved_at > _EVERY_S
+        if now is not saved and is_due:
+            _write(now, folder)
+            saved, saved_at = now, time.monotonic()
 
     def ended(now: Campaign, result: Result) -> None:
-        nonlocal last, written
-        last = now
-        if time.monotonic() - written > _EVERY_S:
-            _write(now, folder)
-            written = time.monotonic()
+        update(now)
         listener(now, result)
 
     def grow(now: Campaign) -> Campaign:
-        nonlocal last
-        last = now.with_new_programs()
-        if last != now:
-            _write(last, folder)  # before the first run of a program, with its name
-        return last
+        grown = now.with_new_programs()
+        # The state has the name of a program before its first run.
+        update(grown, at_once=grown is not now)
+        return grown
 
     more = grow if campaign.watched else None
     _write(campaign, folder)

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -313,7 +314,7 @@ def test_bugs_with_the_same_compile_error_are_related(tmp_path: Path) -> None:
     done = Campaign((), results=tuple(results))
     bugs = find_bugs(done, tmp_path)
     summary, *lines = render_lines(done, bugs, tmp_path)
-    assert "4 bugs; 1 of them with the same compile error as another" in summary
+    assert "4 bugs; 1 with the same compile error as an earlier one" in summary
     related = "   the same compile error as bug 1: the cause may be the same"
     assert [line for line in lines if "same compile" in line] == [related]
     write_page(done, bugs, tmp_path)
@@ -402,25 +403,37 @@ def test_command_prints_a_bug_with_its_programs(
 def test_programs_that_appear_in_a_watched_folder_run_until_ctrl_c(
     programs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    make_old(programs, "second", "passes")
+    make_old(programs, "first", "second", "passes")
     out, later = tmp_path / "out", tmp_path / "later"
-    (programs / "second.pt2").rename(later)
+    later.mkdir()
+    for name in ("first", "second"):
+        (programs / f"{name}.pt2").rename(later / f"{name}.pt2")
 
     def appear() -> None:
         wait_for_file(out / "logs/passes.txt")
-        later.rename(programs / "second.pt2")
+        (later / "second.pt2").rename(programs / "second.pt2")
 
     thread = threading.Thread(target=appear)
     thread.start()
-    with ctrl_c_after(out / "logs/second.txt"):
-        assert main([str(programs), "--watch", "--out", str(out), "--jobs", "1"]) == 4
+    with ctrl_c_after(out / "runs/second/summary.json"):
+        main([str(programs), "--watch", "--out", str(out), "--jobs", "1"])
     thread.join()
     assert f"--resume {out}" in capsys.readouterr().out
     assert [each.name for each in Campaign.load(out).programs] == ["passes", "second"]
-    make_old(programs, "first")
+    (later / "first.pt2").rename(programs / "first.pt2")
     with ctrl_c_after(out / "logs/first.txt"):
-        assert main(["--resume", str(out)]) == 4
+        main(["--resume", str(out)])
     assert len(Campaign.load(out).programs) == 3
+
+
+def test_watched_triage_without_programs_to_run_has_its_usual_exit_code(
+    tmp_path: Path,
+) -> None:
+    watching = Campaign((), watched=("/",))
+    assert Triage(tmp_path, watching, (), interrupted=True).exit_code == 0
+    waiting = replace(watching, programs=campaign_of("first").programs)
+    assert Triage(tmp_path, waiting, (), interrupted=True).exit_code == 4
+    assert Triage(tmp_path, Campaign(()), (), interrupted=True).exit_code == 4
 
 
 def test_only_a_folder_can_be_watched(
@@ -438,7 +451,8 @@ def make_old(folder: Path, *names: str) -> None:
 
 def wait_for_file(path: Path) -> None:
     deadline = time.monotonic() + 60
-    while not path.exists() and time.monotonic() < deadline:
+    while not path.exists():
+        assert time.monotonic() < deadline, f"{path} does not appear"
         time.sleep(0.05)
 
 

@@ -58,21 +58,37 @@ def test_capture_runs_as_a_whole(tmp_path: Path) -> None:
 
 def test_debug_dump_runs_as_a_whole(tmp_path: Path) -> None:
     minifier = write(tmp_path / "run_1/minifier/minifier_launcher.py").parent
-    write(minifier / "checkpoints/exported_program.pt2")
-    graph = write(tmp_path / "run_2/torchinductor/model_0/fx_graph_runnable.py")
+    write(minifier / "checkpoints/exported_program.pt2", 200)
+    write(tmp_path / "run_1/torchinductor/model_1/fx_graph_runnable.py")
+    graph = write(tmp_path / "run_2/torchinductor/model_0/fx_graph_runnable.py", 90)
+    write(tmp_path / "run_2/a.pt2", 20)
     found = find_programs([tmp_path], ())
-    assert {each.name: Path(each.path) for each in found} == {
-        "minifier": minifier / "minifier_launcher.py",
-        "model_0": graph,
-    }
+    assert [(each.name, each.path) for each in found] == [
+        ("a", str(tmp_path / "run_2/a.pt2")),
+        ("model_0", str(graph)),
+        ("run_1", str(minifier / "minifier_launcher.py")),
+    ]
+
+
+def test_capture_appears_once_it_has_ended(tmp_path: Path) -> None:
+    capture = make_old(write(tmp_path / "run/capture/program-1.pt2")).parent
+    assert find_new_programs([tmp_path], (), ()) == []
+    end = write(capture / "end.json")
+    assert find_new_programs([tmp_path], (), ()) == []
+    make_old(end)
+    assert [each.name for each in find_new_programs([tmp_path], (), ())] == ["run"]
+
+
+def make_old(path: Path) -> Path:
+    os.utime(path, (1e9, 1e9))
+    return path
 
 
 def test_program_appears_once_it_no_longer_changes(tmp_path: Path) -> None:
     old, own = [Program(str(write(tmp_path / "x/a.pt2")), (), "a")], ("--strict",)
     new = write(tmp_path / "y/a.pt2")
     assert find_new_programs([tmp_path], own, old) == []
-    written = new.stat().st_mtime - 60
-    os.utime(new, (written, written))
+    make_old(new)
     assert find_new_programs([tmp_path], own, old) == [Program(str(new), own, "a-2")]
     assert find_new_programs([tmp_path / "none"], own, old) == []
 
