@@ -66,7 +66,7 @@ def measure_cluster(nodes: int, tool: list[str], folder: Path) -> None:
 
 
 def measure(name: str, executor: Executor, folder: Path) -> None:
-    """Print the time of a triage beside the sum of what its runs have waited."""
+    """Print the time of a triage, and the sum of what its runs have waited."""
     programs = []
     for number in range(PROGRAMS):
         path = folder / f"bug{number % BUGS}-{number}.pt2"
@@ -82,7 +82,7 @@ def measure(name: str, executor: Executor, folder: Path) -> None:
     overhead = (seconds * executor.jobs - waited) / PROGRAMS
     print(
         f"{name}: {seconds:.0f} s; {reduced} programs reduced, waiting {waited:.0f} s "
-        f"in all; {overhead:.2f} s more for each program and node",
+        f"in all; on average, a program takes {overhead:.2f} s more",
         flush=True,
     )
 

@@ -358,7 +358,7 @@ def test_strategies_refuse_a_second_name() -> None:
 BUDGETS = {
     "api": 505,
     "check": 3_384,
-    "cli": 1_737,
+    "cli": 1_744,
     "events": 360,
     "explain": 2_363,
     "failure": 1_490,
@@ -377,8 +377,8 @@ BUDGETS = {
     "system": 550,
     "testing": 370,
     "top": 175,
-    "campaign": 882,
-    "worker": 16_830,
+    "campaign": 907,
+    "worker": 16_835,
 }
 """The most code lines of each package. Raising one needs a dated reason in
 ``docs/decisions.md``; lower it when a package has become smaller."""

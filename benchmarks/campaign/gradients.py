@@ -1,4 +1,4 @@
-"""Which operators have other gradients under torch.compile than in eager?
+"""Which operators have different gradients under torch.compile than in eager?
 
 ``python benchmarks/campaign/gradients.py DIR`` takes each operator of PyTorch's
 operator database (it needs ``pip install expecttest``), and compares the loss and the
@@ -113,14 +113,14 @@ def compare(
         torch.testing.assert_close(one, two, equal_nan=True, rtol=rtol, atol=atol)
 
 
-def try_call(call: operators.Call) -> str:
-    """Return how a call fails, or ''."""
+def try_call(call: operators.Call) -> str | None:
+    """Return how a call fails, or ''; None if it has no graph."""
     wanted = run_step(Loss(call), call)
     try:
         seen = run_step(compile_step(call), call)
     except Exception as error:  # noqa: BLE001 - a compile error is a result
         is_failure = not any(word in type(error).__name__ for word in NO_GRAPH)
-        return shorten(error) if is_failure else ""
+        return shorten(error) if is_failure else None
     try:
         compare(seen, wanted, LOOSENESS)
     except AssertionError as error:
@@ -132,7 +132,8 @@ def try_calls(op: Any) -> dict[str, Any]:
     found = [try_call(call) for call in sample_calls(op)]
     failing = {number: text for number, text in enumerate(found) if text}
     outcome = "fails" if failing else "passes"
-    return {"outcome": outcome, "calls": len(found), "failing": failing}
+    counts = {"calls": len(found), "without_graph": found.count(None)}
+    return {"outcome": outcome, **counts, "failing": failing}
 
 
 def entries() -> dict[str, Any]:
@@ -149,6 +150,8 @@ def main() -> None:
     parser.add_argument("folder", type=Path, nargs="?")
     parser.add_argument("--call", nargs=2, metavar=("NAME", "N"))
     arguments = parser.parse_args()
+    if not (arguments.folder or arguments.call):
+        parser.error("DIR is missing")
     warnings.simplefilter("ignore")
     if arguments.call:
         name, number = arguments.call
@@ -157,7 +160,8 @@ def main() -> None:
         compare(run_step(compile_step(call), call), wanted, LOOSENESS)
         return
     arguments.folder.mkdir(parents=True, exist_ok=True)
-    torch.compile(torch.sin)(torch.ones(2))  # without a gradient, which forks forbid
+    # No gradient: the threads of autograd do not survive a fork.
+    torch.compile(torch.sin)(torch.ones(2))
     lines = arguments.folder / "tried.jsonl"
     tried = lines.read_text().splitlines() if lines.exists() else []
     done = {json.loads(line)["name"] for line in tried}

@@ -9,8 +9,8 @@
 # Failure: nan | compare
 # Cause:   aten.std.dim (pytorch_197089.py:7, model) is computed differently in the
 #          graph that Inductor lowers: 1 of 1 values differ; no kernel is at fault.
-#          Run in eager, that graph gives inf at [], where the program gives
-#          1.6279050543072006e+30.
+#          Run in eager, the graph that Inductor lowers gives inf at []; the program
+#          gives 1.6279050543072006e+30.
 # Seen on: torch 2.15.0+cu132, Python 3.11.7, g++ 12.2.0, on Linux x86_64
 # Made by: shrinkfx pytorch_197089.pt2 --known repros --known runs --out pytorch_197089
 

@@ -147,8 +147,8 @@ class WrongValue(Message):
         where = f"{wrong.got} at {[*wrong.first]}"
         first = f"The first wrong value is {where}, where eager gives {wrong.expected}"
         if self.rewritten:  # the compiled program may give another wrong value
-            graph = f"Run in eager, that graph gives {where}"
-            first = f"{graph}, where the program gives {wrong.expected}"
+            graph = f"Run in eager, the graph that Inductor lowers gives {where}"
+            first = f"{graph}; the program gives {wrong.expected}"
         more = "; later operators may increase this tiny error"
         return f"{first}{more * bool(self.tiny and wrong.largest)}."
 

@@ -177,7 +177,8 @@ class Attempt:
     def run_until_enough(self) -> None:
         """Add runs to the first one until they are enough.
 
-        A program that did not fail is compiled again, because it may fail then. So is
+        A program that did not fail in a fork is compiled again, because it may fail
+        then. So is
         one that did not compile, because it must fail again.
         """
         may_retry = self.target is None and (

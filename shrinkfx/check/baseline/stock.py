@@ -69,8 +69,8 @@ def find_baseline(
     failure there are more runs, until the requested failure has shown ``ENOUGH`` times;
     they are cheap because they compile nothing. Otherwise a failure of nine runs in ten
     would count as deterministic, and a frequent failure would hide the requested one.
-    If the program does not fail, it is recompiled; if it passes again and changes its
-    buffers, it is called several times in each run.
+    If the program does not fail, it is recompiled, unless ``passed``; if it passes
+    again and changes its buffers, it is called several times in each run.
 
     Args:
         build: the build of the run that looks for other causes, if it needs one.

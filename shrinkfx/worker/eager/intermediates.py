@@ -493,8 +493,8 @@ def mark_beyond_rounding(
     """Mark the elements that rounding cannot explain.
 
     Those are elements where |actual - expected| is more than rtol |expected| + the
-    larger of atol and the bound, or where only one of both is a number. Eager's NaN or
-    infinity counts as rounding if ``actual`` is close to ``exact``.
+    larger of atol and the bound, or where only one of both is a number. Eager's NaN
+    counts as rounding if ``actual`` is close to ``exact``.
 
     Args:
         tolerance: rtol and atol.

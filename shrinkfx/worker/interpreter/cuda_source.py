@@ -199,14 +199,18 @@ def _raise_if_unsupported(error: Exception) -> None:
         raise Unsupported(reason) from error
     first = str(error).strip().partition("\n")[0][:200]
     if _NEEDS_CPU in str(error):
-        raise Unsupported(f"eager fails on a GPU as well: {first}") from error
+        reason = f"an operator does not take its inputs from the GPU: {first}"
+        raise Unsupported(reason) from error
     if any(word in str(error) for word in (*_NEEDS_DECOMPOSITION, *_NEEDS_VALUES)):
         reason = f"code generation needs a GPU: {first}"
         raise Unsupported(reason) from error
 
 
 def _find_operator_without_cuda(error: BaseException | None) -> str:
-    """Return the operator that has failed because it has no CUDA kernel, or ''."""
+    """Return the operator that has failed because it has no CUDA kernel, or ''.
+
+    A PyTorch without CUDA has no CUDA kernel of any operator; so it cannot tell.
+    """
     has_kernel = cuda_api.has_computed_kernel
     while error is not None:
         if isinstance(error, cuda_api.fake_tensor.UnsupportedOperatorException):
