@@ -26,8 +26,8 @@ from torch.testing._internal.common_methods_invocations import op_db
 from torch.utils import _pytree as pytree
 
 DTYPES = (torch.float32, torch.bfloat16)
-SAMPLES, DRAWN = 2, 40
-"""Calls of each dtype, out of so many sample inputs."""
+SAMPLES = 2
+"""Calls of each dtype."""
 
 NO_GRAPH = "Unsupported", "DataDependent"
 """Parts of the names of errors that are no failure: there is no graph to compile."""
@@ -78,23 +78,15 @@ def compile_step(call: operators.Call) -> Any:
     return torch.compile(Loss(call), dynamic=True, fullgraph=True)
 
 
-def sample_calls(op: Any) -> Iterator[operators.Call]:
+def calls_of(op: Any) -> Iterator[operators.Call]:
     """Yield calls with gradients that are the same twice in eager."""
-    for dtype in DTYPES:
-        if dtype not in op.supported_backward_dtypes("cpu"):
+    for call in operators.sample_calls(op, SAMPLES, DTYPES, gradients=True):
+        try:
+            one, two = (run_step(Loss(call), call) for _ in range(2))
+            compare(one, two, looseness=0)
+        except Exception:  # noqa: BLE001 - it has no gradient, or a random one
             continue
-        torch.manual_seed(0)
-        samples = op.reference_inputs("cpu", dtype, requires_grad=True)
-        drawn = list(islice(samples, DRAWN))
-        for sample in drawn[:: -(-len(drawn) // SAMPLES) or 1]:
-            arguments = sample.input, sample.args, sample.kwargs
-            call = (op.op, *pytree.tree_flatten(arguments))
-            try:
-                one, two = (run_step(Loss(call), call) for _ in range(2))
-                compare(one, two, looseness=0)
-            except Exception:  # noqa: BLE001 - it has no gradient, or a random one
-                continue
-            yield call
+        yield call
 
 
 def compare(
@@ -129,7 +121,7 @@ def try_call(call: operators.Call) -> str | None:
 
 
 def try_calls(op: Any) -> dict[str, Any]:
-    found = [try_call(call) for call in sample_calls(op)]
+    found = [try_call(call) for call in calls_of(op)]
     failing = {number: text for number, text in enumerate(found) if text}
     outcome = "fails" if failing else "passes"
     counts = {"calls": len(found), "without_graph": found.count(None)}
@@ -138,11 +130,7 @@ def try_calls(op: Any) -> dict[str, Any]:
 
 def entries() -> dict[str, Any]:
     """Return the operators that have gradients, by their names."""
-    return {
-        f"{op.name}-{op.variant_test_name}".rstrip("-").replace(".", "_"): op
-        for op in op_db
-        if op.supports_autograd
-    }
+    return {operators.name_of(op): op for op in op_db if op.supports_autograd}
 
 
 def main() -> None:
@@ -155,7 +143,7 @@ def main() -> None:
     warnings.simplefilter("ignore")
     if arguments.call:
         name, number = arguments.call
-        call = next(islice(sample_calls(entries()[name]), int(number), None))
+        call = next(islice(calls_of(entries()[name]), int(number), None))
         wanted = run_step(Loss(call), call)
         compare(run_step(compile_step(call), call), wanted, LOOSENESS)
         return

@@ -80,15 +80,24 @@ class Calls(nn.Module):
 
 
 def sample_calls(
-    op: Any, samples: int, dtypes: Sequence[torch.dtype] = DTYPES
+    op: Any,
+    samples: int,
+    dtypes: Sequence[torch.dtype] = DTYPES,
+    *,
+    gradients: bool = False,
 ) -> list[Call]:
-    """Return calls on at most ``samples`` sample inputs of each dtype."""
+    """Return calls on at most ``samples`` sample inputs of each dtype.
+
+    Args:
+        gradients: whether the calls must have gradients.
+    """
     calls = []
+    supported = op.supported_backward_dtypes if gradients else op.supported_dtypes
     for dtype in dtypes:
-        if dtype not in op.supported_dtypes("cpu"):
+        if dtype not in supported("cpu"):
             continue
         torch.manual_seed(0)
-        inputs = op.reference_inputs("cpu", dtype, requires_grad=False)
+        inputs = op.reference_inputs("cpu", dtype, requires_grad=gradients)
         drawn = list(islice(inputs, DRAWN))
         for sample in drawn[:: -(-len(drawn) // samples) or 1]:
             arguments = sample.input, sample.args, sample.kwargs
@@ -125,10 +134,13 @@ def make(op: Any, *, samples: int, dynamic: bool, chained: bool) -> Trial:
     return Trial(program, expected, inputs, calls=len(calls))
 
 
+def name_of(op: Any) -> str:
+    return f"{op.name}-{op.variant_test_name}".rstrip("-").replace(".", "_")
+
+
 def makers(**how: Any) -> Iterator[tuple[str, Maker]]:
     for op in op_db:
-        name = f"{op.name}-{op.variant_test_name}".rstrip("-").replace(".", "_")
-        yield name, functools.partial(make, op, **how)
+        yield name_of(op), functools.partial(make, op, **how)
 
 
 def main() -> None:

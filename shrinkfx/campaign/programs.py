@@ -65,9 +65,6 @@ def _is_complete(path: Path) -> bool:
     return time.time() - newest > _SETTLED_S
 
 
-_KINDS = ".pt2, capture or debug dump"
-
-
 def find_programs(paths: Sequence[Path], options: Sequence[str]) -> list[Program]:
     """Return the programs in files and folders, the smallest file first.
 
@@ -92,8 +89,9 @@ def find_programs(paths: Sequence[Path], options: Sequence[str]) -> list[Program
         is_list = path.suffix == ".jsonl"
         entries = dict.fromkeys(_read_list(path) if is_list else _in(path))
         if not entries:
-            what = "lists no program" if is_list else f"contains no {_KINDS}"
-            raise UsageError(f"{path} {what}")
+            if is_list:
+                raise UsageError(f"{path} lists no program")
+            raise UsageError(f"{path} contains no .pt2, capture or debug dump")
         (listed if is_list else found).update(entries)
     with_options = {path for path, _ in listed}
     entries = listed | {e: None for e in found if e[0] not in with_options}

@@ -37,7 +37,7 @@ shrinkfx passes the options after -- to each run:
   shrinkfx triage failures -- --preload ops.py
 Exit codes: 0 if every bug was known before, or no program fails; {NEW_BUG} if a bug is
 new; {UNKNOWN} if none is new, but a failing program was not assigned to a bug, or a run
-ended with an error; {INTERRUPTED} after Ctrl-C.
+ended with an error; {INTERRUPTED} after Ctrl-C, if programs were left to run.
 """
 
 

@@ -504,5 +504,5 @@ def mark_beyond_rounding(
     size = e.abs().nan_to_num(0.0, posinf=0.0)
     slack = rtol * size + rounding_bound(expected, exact).clamp(min=atol)
     is_beyond = (a - e).abs().nan_to_num(torch.inf) > slack
-    is_exact = ~e.isfinite() & torch.isclose(a, widen(exact), rtol=rtol, atol=atol)
+    is_exact = e.isnan() & torch.isclose(a, widen(exact), rtol=rtol, atol=atol)
     return (is_beyond & ~is_exact) | (~a.isfinite() & e.isfinite())
