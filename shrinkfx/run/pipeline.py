@@ -28,6 +28,7 @@ from shrinkfx.run.explaining import (
     collect_versions,
     drop_issue,
     explain_result,
+    note_errors,
     report_run,
     with_explanation,
     write_issue,
@@ -45,7 +46,7 @@ from shrinkfx.run.observe import (
     load_or_find_subject,
     wants_guard_pages,
 )
-from shrinkfx.run.reduction import SearchResult, reduce
+from shrinkfx.run.reduction import SearchResult, check_rest, reduce
 from shrinkfx.run.simplification import (
     drop_listing,
     record_minimal_kinds,
@@ -97,6 +98,10 @@ def run(options: Options, out: Path, listener: Listener) -> Reduction:
             except (ShrinkfxError, OSError, KeyboardInterrupt) as reason:
                 _write_unverified_summary(program, state, reason)
                 raise
+            if final.verified.always_fails:
+                context.note(_VERIFIED.format(final.verified.written.files[0]))
+            with note_errors(context.note, _REST_NOT_TESTED):
+                check_rest(program, state)
             listener(PhaseEntered(Phase.EXPLANATION))
             explained = explain_result(context, final)
             versions = collect_versions(context, program.client, program.target)
@@ -137,6 +142,10 @@ def _is_short(options: Options, state: SearchResult, final: VerifiedResult) -> b
     few_runs = final.verified.always_fails and final.verified.runs < _RUNS
     return unseen or state.is_short or few_runs
 
+
+_VERIFIED = "the repro is written and verified: {}"
+
+_REST_NOT_TESTED = "the program without these operators was not tested: {}"
 
 _RUNS = 3
 """Number of runs of a repro, if there is time for them."""

@@ -272,8 +272,6 @@ class SearchResult:
     def forget(self, program: Subject) -> None:
         """Drop the facts about a result that another one replaces."""
         self.calls, self.rate = program.calls, program.rate
-        if self.made_of is None:
-            self.rest, self.second = "", []
 
     def collect_other_failures(self, target: Signature) -> list[OtherFailure]:
         """Return the other failures; the one that may be the target comes first.
@@ -392,13 +390,8 @@ def run_search_stages(program: Subject, state: SearchResult) -> None:
 
 
 def measure_result(program: Subject, state: SearchResult) -> None:
-    """Measure how often the result fails, and test the rest of the program."""
+    """Measure how often the result fails."""
     state.calls, state.rate = calls_and_rate(program, state, state.reducer.best)
-    if state.made_of is not None:
-        return  # the rest was tested before the result was printed
-    state.rest, state.second = "", []
-    if program.target.is_vague:
-        _ablate(program, state)
 
 
 def calls_and_rate(
@@ -441,14 +434,17 @@ def _fewest_calls(program: Subject, candidate: Candidate, form: str) -> int:
     return program.calls
 
 
-def _ablate(program: Subject, state: SearchResult) -> None:
-    """Test the input program without the result's operators.
+def check_rest(program: Subject, state: SearchResult) -> None:
+    """Test the input program without the result's operators, if that tells more.
 
     If a failure has no message that identifies it, this shows whether the result's
     operators cause it: then the rest passes. Any call of an operator that is not what
     it declares may fail alike, so all its calls are removed.
     """
-    context, reduced = program.context, state.reducer.best
+    if state.stopped or not program.target.is_vague:
+        return
+    reducer, context = (state.made_of or state).reducer, program.context
+    reduced = reducer.best
     targets = {reduced.target(name) for name in reduced.operators}
     wrong = program.other_causes.faulty_among(targets)
     full = program.whole
@@ -463,7 +459,7 @@ def _ablate(program: Subject, state: SearchResult) -> None:
         )
         return
     try:
-        verdict = state.reducer.ask("ablation", rest, judged=False)
+        verdict = reducer.ask("ablation", rest, judged=False)
     except BudgetExhausted:
         return  # the search itself is complete
     state.rest = verdict.outcome.value

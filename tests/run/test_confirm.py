@@ -403,18 +403,6 @@ def test_repro_verified_before_the_search_stopped_states_the_stop(
     assert "stopped early" in (world.folder / "repro.py").read_text()
 
 
-def test_rest_verdict_is_cleared_if_the_result_changes(world: World) -> None:
-    world.program = lambda c, _: needs("n3")(c) or needs("n9")(c)
-    world.script = lambda *_: False
-    world.verified(target=OVERRUN)
-    assert world.found.rest == "reproduced"
-    world.script = lambda c, _: c.cost[0] > 5
-    checks = len(world.found.search.verdicts())
-    world.verified(target=OVERRUN, max_checks=checks)
-    assert world.found.stopped
-    assert (world.found.rest, world.found.second) == ("", [])
-
-
 def test_files_of_an_earlier_repro_are_removed_except_original_preloads(
     world: World, tmp_path: Path
 ) -> None:

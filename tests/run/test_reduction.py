@@ -24,7 +24,12 @@ from shrinkfx.protocol.operators import Misbehavior, OperatorFinding
 from shrinkfx.protocol.requests import CheckCandidate, CheckOptions, Request
 from shrinkfx.report.record import OtherCauses, ProgramSize
 from shrinkfx.run.context import RunContext, Subject
-from shrinkfx.run.reduction import SearchResult, reduce, run_search_stages
+from shrinkfx.run.reduction import (
+    SearchResult,
+    check_rest,
+    reduce,
+    run_search_stages,
+)
 from shrinkfx.testing import Nodes, chain, operator, skeleton, whole
 
 NO_OTHERS = OtherCauses()
@@ -74,6 +79,7 @@ def reduced(
     size = ProgramSize(program.cost[0], 7, 1, 0)
     subject = Subject(context, program, size, client, target, 1.0, other_causes=causes)
     found = reduce(subject)
+    check_rest(subject, found)
     return found, [event.text for event in events if isinstance(event, NoteAdded)]
 
 

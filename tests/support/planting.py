@@ -15,7 +15,7 @@ from shrinkfx.options.options import Options
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.run.context import RunContext, Subject
 from shrinkfx.run.observe import reproduce_failure
-from shrinkfx.run.reduction import SearchResult, reduce
+from shrinkfx.run.reduction import SearchResult, check_rest, reduce
 
 PRELOAD = Path(__file__).with_name("fake_backend.py")
 
@@ -119,6 +119,7 @@ class Field:
             # Suspects would lead past what else the search may come upon.
             subject = replace(reproduce_failure(job), suspects=())
             found = reduce(subject)
+            check_rest(subject, found)
         return Reduced(subject, found)
 
     def see(self, *plants: Plant, until: str | None = None) -> Subject:

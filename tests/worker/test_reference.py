@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,10 +12,12 @@ from support.exported import make_candidate
 from support.zoo import ZOO, Loaded, export, loaded, run_program, temporary_folder
 from torch import Tensor, nn
 from torch.export import ExportedProgram
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from shrinkfx.program.candidate import Candidate, Outputs
 from shrinkfx.protocol.answers import Checked, Difference
 from shrinkfx.protocol.requests import CheckOptions
+from shrinkfx.worker.checking import reference
 from shrinkfx.worker.checking.reference import (
     DEFAULT_TOLERANCES,
     Closeness,
@@ -551,3 +554,56 @@ def test_uninitialized_memory_as_an_index_raises() -> None:
     built = make_candidate(Taken(), torch.tensor([1, 0]), torch.ones(2))
     with pytest.raises(IndexError):
         Reference(built, CheckOptions()).run_eager()
+
+
+# --- slow runs
+
+
+class Cosh(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.cosh()
+
+
+class CoshCalls(TorchDispatchMode):  # type: ignore[misc]
+    def __init__(self) -> None:
+        super().__init__()
+        self.dtypes: list[torch.dtype] = []
+
+    def __torch_dispatch__(
+        self, func: Any, types: object, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        if func is torch.ops.aten.cosh.default:
+            self.dtypes.append(args[0].dtype)
+        return func(*args, **(kwargs or {}))
+
+
+def differing(package: Path, inputs: Tensor) -> tuple[Checked, list[torch.dtype]]:
+    """Compare a wrong result with eager; return the dtypes of the runs in eager."""
+    run = make_candidate(Cosh(), inputs)
+    with CoshCalls() as called:
+        compared = Reference(run, CheckOptions(package=str(package)))
+        compared.run_eager()
+        answer = compared.compare([inputs + 5])
+    return answer, called.dtypes
+
+
+EAGER = [torch.float32, torch.float32, torch.float64]
+
+
+def test_slow_runs_in_eager_are_kept_next_to_a_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reference, "_SLOW_S", 0.0)
+    package, ones = tmp_path / "model.pt2", torch.ones(3)
+    first, runs = differing(package, ones)
+    assert runs == EAGER
+    assert differing(package, ones) == (first, [])
+    assert first.difference
+    assert differing(package, 2 * ones)[1] == EAGER
+    assert differing(tmp_path / "other.pt2", ones)[1] == EAGER
+
+
+def test_quick_runs_in_eager_are_repeated(tmp_path: Path) -> None:
+    package = tmp_path / "model.pt2"
+    assert differing(package, torch.ones(3)) == differing(package, torch.ones(3))
+    assert not list(tmp_path.iterdir())

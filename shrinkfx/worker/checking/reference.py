@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+import io
 import math
+import os
+import pickle
+import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import cache, partial
+from functools import cache, cached_property, partial
+from pathlib import Path
 from typing import Any, Self
 
 import torch
@@ -61,9 +68,15 @@ class Reference:
         other = SEED if options.fallback_random else SEED + 1
         program, calls = (run.exported, run.failing), options.calls
         eager = partial(run_eager, *program, calls=calls)
-        self._first = cache(partial(eager, seed=SEED, memory=0))
-        self._second = cache(partial(eager, seed=other, memory=1))
-        self._run_in_float64 = cache(partial(run_in_float64, *program, calls=calls))
+        runs: dict[str, Callable[[], Any]] = {
+            "first": partial(eager, seed=SEED, memory=0),
+            "second": partial(eager, seed=other, memory=1),
+            "float64": partial(run_in_float64, *program, calls=calls),
+        }
+        files = _Files(run.failing, options)
+        self._first, self._second, self._run_in_float64 = (
+            cache(partial(files.read_or_run, *each)) for each in runs.items()
+        )
 
     def run_eager(self) -> None:
         """Run eager twice. Errors are kept if the input program also fails in eager.
@@ -150,6 +163,56 @@ class Reference:
             if needed != [DEFAULT_TOLERANCES.tolerance_of(r) for r in results]
             else []
         )
+
+
+class _Files:
+    """Results of slow eager runs, in files next to the package of their program.
+
+    Later checks of a package read them. A large program takes longer in eager, and most
+    of all in float64, than as a package.
+    """
+
+    def __init__(self, inputs: Inputs, options: CheckOptions) -> None:
+        self._package = options.package
+        self._about = inputs, options.calls, options.fallback_random
+
+    def read_or_run(self, name: str, run: Callable[[], Any]) -> Any:
+        """Return the results in the file of a run; if there is none, run it."""
+        if not self._prefix:
+            return run()
+        path = Path(f"{self._prefix}-{name}")
+        if path.exists():
+            return torch.load(path, weights_only=True)
+        started = time.monotonic()
+        results = run()
+        if time.monotonic() - started >= _SLOW_S:
+            draft = path.with_name(f"{path.name}.{os.getpid()}")
+            with contextlib.suppress(OSError, *_NOT_SAVED):
+                torch.save(results, draft)
+                torch.load(draft, weights_only=True)
+                draft.replace(path)
+            draft.unlink(missing_ok=True)
+        return results
+
+    @cached_property
+    def _prefix(self) -> str:
+        """Return how the files' paths begin; '' if there are none."""
+        if self._package is None:
+            return ""
+        content = io.BytesIO()
+        try:
+            torch.save(self._about, content)
+        except _NOT_SAVED:
+            return ""
+        digest = hashlib.sha256(content.getbuffer()).hexdigest()[:24]
+        return f"{self._package}.eager-{digest}"
+
+
+_NOT_SAVED = (RuntimeError, AttributeError, TypeError, pickle.PickleError)
+"""What ``torch.save`` raises for a value that it cannot save."""
+
+_SLOW_S = 2.0
+"""Seconds from which on the results of a run are worth a file."""
 
 
 def _is_tensor(value: Any) -> bool:
