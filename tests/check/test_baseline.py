@@ -391,6 +391,28 @@ def test_flaky_wrong_result_has_the_rate_of_separate_processes() -> None:
     assert base.rate == 10 / 18
 
 
+OTHER_VALUE = replace(DIFFERS, answer=Checked(Difference("values", "another")))
+
+
+@pytest.mark.parametrize(
+    ("later", "failed"),
+    [
+        ([DIFFERS], 3),
+        ([OTHER_VALUE], ENOUGH),
+        ([DIFFERS, PASSES], ENOUGH),
+    ],
+)
+def test_three_slow_runs_suffice_if_their_wrong_result_is_the_same(
+    later: list[Ending], failed: int
+) -> None:
+    slow = [replace(ending, seconds=6.0) for ending in (DIFFERS, *later)]
+    server = FakeServer(*slow, then=itertools.cycle([slow[0]]))
+    base, _ = found(server)
+    made = len(server.asked) - 1  # the last one looks for other causes
+    assert base.rate == failed / made
+    assert made == failed + (PASSES in later)
+
+
 @pytest.mark.parametrize("ending", [CRASHES, REFUSES])
 def test_only_wrong_results_share_a_process(ending: Ending) -> None:
     server = FakeServer(ending)

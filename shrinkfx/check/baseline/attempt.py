@@ -31,6 +31,9 @@ _TIMES = "seconds", "cpu_seconds", "waited_s"
 _SEPARATE_RUNS = 2
 """The number of runs, one per process, before wrong results may share a process."""
 
+_SLOW_S, _FEW = 5.0, 3
+"""Seconds of a run from which on a few runs with the same wrong result are enough."""
+
 MAX_SILENT_RUNS = 3
 """The number of runs without an answer (a limit was reached, or another process killed
 them) after which there are no more."""
@@ -295,6 +298,7 @@ class Attempt:
     def _shared_runs(self) -> int:
         """The number of runs that the next process makes of a wrong result."""
         shares = self._may_share and len(self.seen) >= _SEPARATE_RUNS
+        shares = shares and self._longest_s < _SLOW_S
         is_wrong = self.target is not None and self._always_in(Stage.COMPARE)
         return ENOUGH - self.failed_count if shares and is_wrong else 1
 
@@ -333,6 +337,8 @@ class Attempt:
             return self.made_count >= self.max_runs
         if any(target.admits(s.signature) for s in silent):
             return True  # each run that shows it lasts to the limit
+        if self._longest_s >= _SLOW_S and self._is_same_result():
+            return True
         # Fewer failures give a rate that is too uncertain to plan with.
         return self.failed_count >= ENOUGH or self.total >= ENOUGH * self.max_runs
 
@@ -342,6 +348,15 @@ class Attempt:
         if first is None or first.stage not in stages:
             return False
         return bool(others) and all(map(first.admits, others))
+
+    def _is_same_result(self) -> bool:
+        """Tell whether a few runs had the same wrong result, to its first wrong value.
+
+        Chance, such as uninitialized memory, rarely gives the same value.
+        """
+        texts = {s.signature.text for s in self.seen if s.signature}
+        same = len(self.seen) >= _FEW and len(texts) == 1
+        return same and self._always_in(Stage.COMPARE)
 
     def _is_exhausted(self) -> bool:
         """Tell whether there is no time for another run.
