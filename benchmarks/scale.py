@@ -8,7 +8,7 @@ eager and one compiled run cost, in a process of its own, and then the same of a
 reduction: CPU-seconds by phase, seconds to the first verified repro and in all, peak of
 memory, and bytes written.
 
-1,000 million weights need 2 GB of disk for the program, and 9 GB of memory to export it.
+1,000 million weights need 2 GB of disk for the program, and 9 GB of memory.
 """
 
 from __future__ import annotations
@@ -223,7 +223,7 @@ def measure(millions: int, bug: str, folder: Path) -> Row:
 
 
 def _in_own_process(*arguments: str) -> Any:
-    """Run a step of this file in a new process, and return what it prints at the end."""
+    """Run a step of this file in a new process; return what it prints at the end."""
     done = subprocess.run(
         [sys.executable, "-W", "ignore", __file__, *arguments],
         stdout=subprocess.PIPE,
@@ -244,7 +244,8 @@ def in_words(row: Row) -> Iterator[str]:
     all_plain, found = sum(row.plain.values()), row.result
     steps = ", ".join(f"{name} {spent:.1f}" for name, spent in row.plain.items())
     yield f"{row.weights / 1e6:,.0f} million weights, {row.operators} operators"
-    yield f"  plain: {all_plain:.1f} CPU-s ({steps}), {row.plain_peak_bytes / 1e9:.1f} GB"
+    peak = row.plain_peak_bytes / 1e9
+    yield f"  plain: {all_plain:.1f} CPU-s ({steps}), {peak:.1f} GB"
     spent = ", ".join(f"{name} {s:.1f}" for name, s in found["parts"].items())
     yield f"  shrinkfx: {found['total']:.1f} CPU-s ({spent})"
     first = "none" if row.first_s is None else f"{row.first_s:.0f} s"

@@ -357,7 +357,7 @@ def test_strategies_refuse_a_second_name() -> None:
 
 BUDGETS = {
     "api": 505,
-    "check": 3_384,
+    "check": 3_392,
     "cli": 1_744,
     "events": 360,
     "explain": 2_363,
@@ -370,7 +370,7 @@ BUDGETS = {
     "program": 2_630,
     "protocol": 1_174,
     "report": 3_285,
-    "run": 5_149,
+    "run": 5_152,
     "search": 1_380,
     "strategies": 810,
     "sweep": 550,
@@ -378,7 +378,7 @@ BUDGETS = {
     "testing": 370,
     "top": 175,
     "campaign": 907,
-    "worker": 16_835,
+    "worker": 16_881,
 }
 """The most code lines of each package. Raising one needs a dated reason in
 ``docs/decisions.md``; lower it when a package has become smaller."""

@@ -27,8 +27,8 @@ from shrinkfx.check.oracle import (
 from shrinkfx.errors import NotReproducible
 from shrinkfx.failure.signature import MEMORY_FAULT, Kind, Signature, Stage
 from shrinkfx.failure.verdict import Outcome
-from shrinkfx.protocol.answers import Checked, Difference, Ending, Raised
-from shrinkfx.protocol.choices import Build, Weights
+from shrinkfx.protocol.answers import Built, Checked, Difference, Ending, Raised
+from shrinkfx.protocol.choices import Build, Step, Weights
 from shrinkfx.protocol.requests import CheckCandidate, Request
 from shrinkfx.testing import chain, whole
 
@@ -75,6 +75,23 @@ def test_steady_compile_error_takes_two_forks() -> None:
     assert base.target.kind is Kind.COMPILE_ERROR
     assert base.rate == 1.0
     assert [request.fresh for request in server.asked] == [False, False]
+
+
+@pytest.mark.parametrize(
+    ("ending", "step", "runs"),
+    [
+        (RAISES, Step.LOWERING, 1),
+        (RAISES, Step.WRAPPER, 2),
+        (CRASHES, Step.LOWERING, 2),
+    ],
+)
+def test_error_that_inductor_raises_while_it_lowers_takes_one_run(
+    ending: Ending, step: Step, runs: int
+) -> None:
+    built = Built(Build.FAST, step)
+    server = FakeServer(replace(ending, stage="compile", built=built))
+    assert found(server)[0].rate == 1.0
+    assert len(server.asked) == runs
 
 
 def fresh_ones(server: FakeServer) -> list[int]:

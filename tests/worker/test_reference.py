@@ -12,7 +12,6 @@ from support.exported import make_candidate
 from support.zoo import ZOO, Loaded, export, loaded, run_program, temporary_folder
 from torch import Tensor, nn
 from torch.export import ExportedProgram
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from shrinkfx.program.candidate import Candidate, Outputs
 from shrinkfx.protocol.answers import Checked, Difference
@@ -31,6 +30,7 @@ from shrinkfx.worker.graph.describe import keeps_state, mutates
 from shrinkfx.worker.graph.rebuild import rebuild
 from shrinkfx.worker.model import Inputs, Program
 from shrinkfx.worker.printing.module import print_program, run_source
+from shrinkfx.worker.private_api.graph_api import TorchDispatchMode
 
 # --- comparison
 

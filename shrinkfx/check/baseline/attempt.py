@@ -11,7 +11,7 @@ from shrinkfx.check.oracle import ENOUGH, RUNS_PER_CHILD, CheckClient
 from shrinkfx.errors import BudgetExhausted
 from shrinkfx.failure.signature import ANY, Kind, Signature, Stage, is_until_target
 from shrinkfx.failure.verdict import Observation
-from shrinkfx.protocol.choices import Weights
+from shrinkfx.protocol.choices import Step, Weights
 from shrinkfx.protocol.requests import CheckOptions
 
 MAX_RUNS = 100
@@ -181,13 +181,14 @@ class Attempt:
         """Add runs to the first one until they are enough.
 
         A program that did not fail in a fork is compiled again, because it may fail
-        then. So is
-        one that did not compile, because it must fail again.
+        then. So is one that did not compile, because it must fail again, unless
+        Inductor's Python code raised the error while it lowered the graph.
         """
         may_retry = self.target is None and (
             (self.max_runs > 1 and not self.began_fresh) or self._leaves_out_weights
         )
-        if (may_retry or self._fails_to_compile) and self._allows_compiling():
+        may_retry |= self._fails_to_compile and not self._fails_in_lowering
+        if may_retry and self._allows_compiling():
             self._recompile()
         max_calls = min(self.request.max_calls, 1 + self.max_runs - self.made_count)
         if max_calls > 1 and all(s.passed for s in self.seen):
@@ -220,6 +221,15 @@ class Attempt:
     @property
     def _fails_to_compile(self) -> bool:
         return self.target is not None and self.target.stage is Stage.COMPILE
+
+    @property
+    def _fails_in_lowering(self) -> bool:
+        """Whether Inductor raised an error before anything was compiled or run.
+
+        Another fork of the same process would do the same.
+        """
+        is_raised = self.target is not None and self.target.kind is Kind.COMPILE_ERROR
+        return is_raised and self.seen[-1].step is Step.LOWERING
 
     def _recompile(self) -> None:
         """Compile and run the program again, with its weights inside the package.
@@ -331,7 +341,7 @@ class Attempt:
         silent = [s for s in self.seen if s.unresolved]
         if any(s.invalid for s in self.seen) or len(silent) >= MAX_SILENT_RUNS:
             return True  # another run would be refused again, or cost as much
-        if self._always_in(Stage.COMPILE, Stage.LOAD):
+        if self._always_in(Stage.COMPILE, Stage.LOAD) or self._fails_in_lowering:
             return True  # two processes failed alike, which is no coincidence
         if target is None:
             return self.made_count >= self.max_runs
