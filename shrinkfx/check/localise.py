@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -14,6 +15,7 @@ from shrinkfx.failure.blame import Evidence, rank_suspects
 from shrinkfx.failure.classify import classify_ending
 from shrinkfx.failure.signature import Signature, Stage
 from shrinkfx.program.candidate import Candidate
+from shrinkfx.program.skeleton import Skeleton
 from shrinkfx.protocol.answers import Checked, Ending
 from shrinkfx.protocol.requests import CheckCandidate
 
@@ -91,13 +93,17 @@ def _with_values(
     """Return all intermediate values, and compare them with eager's.
 
     A returned value is not fused away, which may hide the failure; in that case, fewer
-    values are returned.
+    values are returned. The largest ones are left out if memory is short: they are
+    often views of weights, and most operators have small results.
     """
     skeleton = again.input_program.skeleton
     values = [v for name in skeleton.operators for v in skeleton.values(name)]
-    for taps in _rows(values):
+    most_bytes = client.limits.max_rss_bytes // _COPIES
+    small = _list_smallest(skeleton, values, most_bytes)
+    first = small if 2 * len(small) > len(values) else []
+    for taps in (first, *_rows(values)):
         size = sum(skeleton.node(value).nbytes for value in taps)
-        if size * _COPIES > client.limits.max_rss_bytes:
+        if not taps or size > most_bytes:
             continue
         what = f"comparing {len(taps)} intermediate values with eager"
         ending = again.run(what, client.with_options(taps=tuple(taps)))
@@ -112,13 +118,21 @@ def _with_values(
     return known
 
 
+def _list_smallest(skeleton: Skeleton, values: list[str], most_bytes: int) -> list[str]:
+    """Return the smallest values that fit into memory together, in their order."""
+    by_size = sorted(values, key=lambda value: skeleton.node(value).nbytes)
+    sums = itertools.accumulate(skeleton.node(value).nbytes for value in by_size)
+    fit = sum(total <= most_bytes for total in sums)
+    chosen = set(by_size[:fit])
+    return [value for value in values if value in chosen]
+
+
 def _rows(values: list[str]) -> Iterator[list[str]]:
-    """Yield lists of values to return: all, every n-th, and those half-way between.
+    """Yield lists of values to return: every n-th, and those half-way between.
 
     If returning a few values hides the failure, one of these values is among the
     failing operators. Those are few, so the other list probably contains none of them.
     """
-    yield values
     step = math.isqrt(len(values))
     if step > 1:
         yield values[::step]
