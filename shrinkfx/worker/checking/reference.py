@@ -7,12 +7,12 @@ import hashlib
 import io
 import math
 import os
-import pickle
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cache, cached_property, partial
 from pathlib import Path
+from types import NoneType
 from typing import Any, Self
 
 import torch
@@ -185,11 +185,10 @@ class _Files:
             return torch.load(path, weights_only=True)
         started = time.monotonic()
         results = run()
-        if time.monotonic() - started >= _SLOW_S:
+        if time.monotonic() - started >= _SLOW_S and _are_plain(results):
             draft = path.with_name(f"{path.name}.{os.getpid()}")
-            with contextlib.suppress(OSError, *_NOT_SAVED):
+            with contextlib.suppress(OSError, RuntimeError):  # the disk is full
                 torch.save(results, draft)
-                torch.load(draft, weights_only=True)
                 draft.replace(path)
             draft.unlink(missing_ok=True)
         return results
@@ -197,22 +196,22 @@ class _Files:
     @cached_property
     def _prefix(self) -> str:
         """Return how the files' paths begin; '' if there are none."""
-        if self._package is None:
+        if self._package is None or not _are_plain(self._about[0].flat()):
             return ""
         content = io.BytesIO()
-        try:
-            torch.save(self._about, content)
-        except _NOT_SAVED:
-            return ""
+        torch.save(self._about, content)
         digest = hashlib.sha256(content.getbuffer()).hexdigest()[:24]
         return f"{self._package}.eager-{digest}"
 
 
-_NOT_SAVED = (RuntimeError, AttributeError, TypeError, pickle.PickleError)
-"""What ``torch.save`` raises for a value that it cannot save."""
-
 _SLOW_S = 2.0
 """Seconds from which on the results of a run are worth a file."""
+
+
+def _are_plain(values: Sequence[Any] | None) -> bool:
+    """Return whether ``torch.load`` reads these values from a file."""
+    plain = (torch.Tensor, bool, int, float, str, NoneType)
+    return values is not None and all(type(value) in plain for value in values)
 
 
 def _is_tensor(value: Any) -> bool:
