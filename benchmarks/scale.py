@@ -1,12 +1,16 @@
-"""What does a run cost if the weights are many? ``python benchmarks/scale.py DIR``.
+"""Measure what a reduction costs for a model with many weights.
 
-Exports a Llama with random bfloat16 weights (``--millions 10 100 1000``) and a dynamic
-number of tokens, whose MLP in the middle layer calls one operator that
-``planted_activation.py`` lowers to another (the result is wrong) or refuses to lower
-(``--bug compile``). For each: what one plain compilation with AOTInductor, one run in
-eager and one compiled run cost, in a process of its own, and then the same of a
-reduction: CPU-seconds by phase, seconds to the first verified repro and in all, peak of
-memory, and bytes written.
+    python benchmarks/scale.py DIR --millions 10 100 1000
+
+The model is a Llama with random bfloat16 weights and a dynamic number of tokens. The
+MLP of its middle layer calls one operator that ``planted_activation.py`` makes Inductor
+lower to another (the result is wrong) or refuse to lower (``--bug compile``). The
+program measures for each number of weights:
+
+- the CPU-seconds of one plain compilation with AOTInductor, one run in eager and one
+  compiled run, in a process of its own;
+- the CPU-seconds of a reduction by phase, the seconds until its first summary of a
+  verified repro and in all, the peak of its memory, and the bytes that it wrote.
 
 1,000 million weights need 2 GB of disk for the program, and 9 GB of memory.
 """
@@ -57,7 +61,7 @@ class Row:
     Attributes:
         file_bytes: the size of the exported program.
         plain: CPU-seconds of one compilation and of one run each in eager and compiled.
-        first_s: seconds until the first verified repro; None if there was none.
+        first_s: seconds until the first summary of a repro; None if there was none.
         peak_bytes: proportional memory of the whole process tree, at its peak.
         written: bytes that the process tree wrote to the disk.
     """
@@ -272,7 +276,9 @@ def main() -> None:
             return
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--millions", type=int, nargs="+", default=[10, 100])
+    parser.add_argument(
+        "--millions", type=int, nargs="+", choices=SHAPES, default=[10, 100]
+    )
     parser.add_argument("--bug", choices=BUGS, default="wrong")
     arguments = parser.parse_args()
     arguments.folder.mkdir(parents=True, exist_ok=True)

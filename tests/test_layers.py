@@ -357,7 +357,7 @@ def test_strategies_refuse_a_second_name() -> None:
 
 BUDGETS = {
     "api": 505,
-    "check": 3_392,
+    "check": 3_415,
     "cli": 1_744,
     "events": 360,
     "explain": 2_363,
@@ -368,9 +368,9 @@ BUDGETS = {
     "options": 575,
     "preloads": 920,
     "program": 2_630,
-    "protocol": 1_174,
+    "protocol": 1_178,
     "report": 3_285,
-    "run": 5_152,
+    "run": 5_155,
     "search": 1_380,
     "strategies": 810,
     "sweep": 550,
@@ -378,7 +378,7 @@ BUDGETS = {
     "testing": 370,
     "top": 175,
     "campaign": 907,
-    "worker": 16_881,
+    "worker": 16_904,
 }
 """The most code lines of each package. Raising one needs a dated reason in
 ``docs/decisions.md``; lower it when a package has become smaller."""

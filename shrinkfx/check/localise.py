@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+
+import networkx as nx
 
 from shrinkfx.check.limits import UNLIMITED, Allowance
 from shrinkfx.check.oracle import RUNS_PER_CHILD, CheckClient
@@ -93,18 +94,21 @@ def _with_values(
     """Return all intermediate values, and compare them with eager's.
 
     A returned value is not fused away, which may hide the failure; in that case, fewer
-    values are returned. The largest ones are left out if memory is short: they are
-    often views of weights, and most operators have small results.
+    values are returned. If memory is short, values that depend only on weights are
+    omitted, because many are views of weights; they count as correct.
     """
     skeleton = again.input_program.skeleton
     values = [v for name in skeleton.operators for v in skeleton.values(name)]
-    most_bytes = client.limits.max_rss_bytes // _COPIES
-    small = _list_smallest(skeleton, values, most_bytes)
-    first = small if 2 * len(small) > len(values) else []
-    for taps in (first, *_rows(values)):
-        size = sum(skeleton.node(value).nbytes for value in taps)
-        if not taps or size > most_bytes:
-            continue
+    of_weights: set[str] = set()
+
+    def fit(names: Sequence[str]) -> bool:
+        size = sum(skeleton.node(name).nbytes for name in names)
+        return size * _COPIES <= client.limits.max_rss_bytes
+
+    if not fit(values):
+        of_weights = set(values) - _list_dependent(skeleton)
+        values = [value for value in values if value not in of_weights]
+    for taps in filter(fit, filter(None, _rows(values))):
         what = f"comparing {len(taps)} intermediate values with eager"
         ending = again.run(what, client.with_options(taps=tuple(taps)))
         if ending is None:
@@ -112,27 +116,25 @@ def _with_values(
         answer = ending.answer
         differing = answer.differing if isinstance(answer, Checked) else ()
         if differing and target.admits(classify_ending(ending).signature):
-            seen = dict.fromkeys([*taps, *skeleton.outputs])
+            seen = dict.fromkeys([*taps, *skeleton.outputs, *of_weights])
             agreeing = tuple(v for v in seen if v not in differing)
             return replace(known, differing=differing, agreeing=agreeing)
     return known
 
 
-def _list_smallest(skeleton: Skeleton, values: list[str], most_bytes: int) -> list[str]:
-    """Return the smallest values that fit into memory together, in their order."""
-    by_size = sorted(values, key=lambda value: skeleton.node(value).nbytes)
-    sums = itertools.accumulate(skeleton.node(value).nbytes for value in by_size)
-    fit = sum(total <= most_bytes for total in sums)
-    chosen = set(by_size[:fit])
-    return [value for value in values if value in chosen]
+def _list_dependent(skeleton: Skeleton) -> set[str]:
+    """List the nodes that depend on an input of the program."""
+    reached = (nx.descendants(skeleton.graph, name) for name in skeleton.inputs)
+    return set().union(*reached)
 
 
 def _rows(values: list[str]) -> Iterator[list[str]]:
-    """Yield lists of values to return: every n-th, and those half-way between.
+    """Yield lists of values to return: all, every n-th, and those half-way between.
 
     If returning a few values hides the failure, one of these values is among the
     failing operators. Those are few, so the other list probably contains none of them.
     """
+    yield values
     step = math.isqrt(len(values))
     if step > 1:
         yield values[::step]

@@ -105,7 +105,7 @@ def classify_ending(ending: Ending) -> Observation:
         invalid=invalid,
         unresolved=unresolved,
         stopped=answer.why if isinstance(answer, Stopped) else "",
-        step=built.step if built and stage is Stage.COMPILE else None,
+        step=built.failing_step if built and stage is Stage.COMPILE else None,
         runs=ending.runs,
         seconds=ending.seconds,
         cpu_seconds=ending.cpu_seconds,

@@ -130,6 +130,12 @@ class Built(Message):
     step: Step
     fallback: str = ""
 
+    @property
+    def failing_step(self) -> Step | None:
+        """The step that failed; None if the stock build did all steps."""
+        unknown = self.fallback and self.step is Step.LOWERING
+        return None if unknown else self.step
+
 
 @dataclass(frozen=True)
 class Ending(Reported):

@@ -452,8 +452,9 @@ class Search:
         stopped: what ended the search early, or ''.
         minimal: no single operator of the reduced program can be removed.
         without_it: what the input program does without the reduced program's operators,
-            and without any call of operators that violate their declarations; '' if the
-            failure's message already identifies it.
+            and without any call of operators that violate their declarations; '' if
+            that was not tested, because the failure's message identifies it, or for
+            lack of time.
         by_catch: other failures than the target, each once.
         kinds: whether the reduced program is 1-minimal, by what was reduced or
             simplified.

@@ -206,8 +206,8 @@ class SearchResult:
         rate: the fraction of the result's runs that fail.
         calls: how often a run must call the result before it fails.
         rest: the outcome of the input program without the result's operators, and
-            without all calls of operators that are not what they declare; '' if the
-            message identifies the failure.
+            without all calls of operators that are not what they declare; '' if it was
+            not tested, because the message identifies the failure, or for lack of time.
         second: the rest of the program, if it fails alike.
         known: calls and rate, by candidate and form.
         without_guard_pages: the result must fail without guard pages, too.
@@ -270,7 +270,7 @@ class SearchResult:
         self.is_short = not isinstance(reason, PhaseLimitReached)
 
     def forget(self, program: Subject) -> None:
-        """Drop the facts about a result that another one replaces."""
+        """Drop the calls and the rate of a result that another one replaces."""
         self.calls, self.rate = program.calls, program.rate
 
     def collect_other_failures(self, target: Signature) -> list[OtherFailure]:
@@ -435,7 +435,7 @@ def _fewest_calls(program: Subject, candidate: Candidate, form: str) -> int:
 
 
 def check_rest(program: Subject, state: SearchResult) -> None:
-    """Test the input program without the result's operators, if that tells more.
+    """Test the input program without the operators of a verified result.
 
     If a failure has no message that identifies it, this shows whether the result's
     operators cause it: then the rest passes. Any call of an operator that is not what
@@ -458,6 +458,7 @@ def check_rest(program: Subject, state: SearchResult) -> None:
             "not enough time left: not testing the program without these operators"
         )
         return
+    context.note("testing the input program without the reduced program's operators")
     try:
         verdict = reducer.ask("ablation", rest, judged=False)
     except BudgetExhausted:

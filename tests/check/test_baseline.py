@@ -430,6 +430,20 @@ def test_three_slow_runs_suffice_if_their_wrong_result_is_the_same(
     assert made == failed + (PASSES in later)
 
 
+def test_runs_that_wait_for_a_core_are_not_slow() -> None:
+    server = FakeServer(replace(DIFFERS, seconds=6.0, waited_s=5.0))
+    found(server)
+    assert len(server.asked) == ENOUGH + 1
+
+
+def test_process_that_contradicts_the_wrong_result_is_followed_by_all_runs() -> None:
+    """The process that makes several runs may take long, although no run does."""
+    batch = replace(OTHER_VALUE, runs=5, seconds=6.0)
+    server = FakeServer(DIFFERS, DIFFERS, batch, DIFFERS)
+    found(server)
+    assert len(server.asked) == ENOUGH + 2
+
+
 @pytest.mark.parametrize("ending", [CRASHES, REFUSES])
 def test_only_wrong_results_share_a_process(ending: Ending) -> None:
     server = FakeServer(ending)

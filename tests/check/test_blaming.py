@@ -188,16 +188,23 @@ def test_taps_that_exceed_the_memory_are_split() -> None:
     ]
 
 
-def test_largest_values_are_left_out_if_all_exceed_the_memory() -> None:
+def test_values_of_weights_are_omitted_if_all_values_exceed_the_memory() -> None:
     small = TensorType("float32", ("4",))
-    names = ["x", *(f"relu_{n}" for n in range(9))]
-    nodes = {"x": Node("", Role.INPUT, value=small)}
-    for before, name in itertools.pairwise(names):
-        nbytes = 1 << 30 if name in ("relu_2", "relu_5") else 16
+    operands = {
+        "t": ("weight",),
+        "relu": ("x",),
+        "mm": ("relu", "t"),
+        "cos": ("mm",),
+    }
+    nodes = {
+        "x": Node("", Role.INPUT, value=small),
+        "weight": Node("", Role.PARAMETER, value=small, nbytes=1 << 30),
+    }
+    for name, names in operands.items():
+        nbytes = 1 << 30 if name == "t" else 16
         nodes[name] = Node(
-            "", Role.OPERATOR, operands=(before,), value=small, nbytes=nbytes
+            "", Role.OPERATOR, operands=names, value=small, nbytes=nbytes
         )
-    server = FakeServer(differ(["relu_4", "relu_6", "relu_7", "relu_8"]))
-    blamed(server, WRONG, program=whole(skeleton(nodes)))
-    (asked,) = server.arguments
-    assert asked["taps"] == tuple(f"relu_{n}" for n in (0, 1, 3, 4, 6, 7, 8))
+    server = FakeServer(differ(["mm", "cos"]))
+    assert blamed(server, WRONG, program=whole(skeleton(nodes))) == ["mm"]
+    assert [asked["taps"] for asked in server.arguments] == [("relu", "mm", "cos")]

@@ -31,8 +31,9 @@ _TIMES = "seconds", "cpu_seconds", "waited_s"
 _SEPARATE_RUNS = 2
 """The number of runs, one per process, before wrong results may share a process."""
 
-_SLOW_S, _FEW = 5.0, 3
-"""Seconds of a run from which on a few runs with the same wrong result are enough."""
+_SLOW_RUN_S, _FEW = 5.0, 3
+"""If a run takes ``_SLOW_RUN_S`` seconds, ``_FEW`` runs with the same wrong result are
+enough."""
 
 MAX_SILENT_RUNS = 3
 """The number of runs without an answer (a limit was reached, or another process killed
@@ -224,12 +225,15 @@ class Attempt:
 
     @property
     def _fails_in_lowering(self) -> bool:
-        """Whether Inductor raised an error before anything was compiled or run.
+        """Whether Inductor raised an error, and not the C++ compiler, in the first run.
 
-        Another fork of the same process would do the same.
+        Another fork of the same process would raise it again.
         """
-        is_raised = self.target is not None and self.target.kind is Kind.COMPILE_ERROR
-        return is_raised and self.seen[-1].step is Step.LOWERING
+        target = self.target
+        if target is None or target.kind is not Kind.COMPILE_ERROR:
+            return False
+        is_own = not target.detail.startswith("C++")
+        return is_own and [s.step for s in self.seen] == [Step.LOWERING]
 
     def _recompile(self) -> None:
         """Compile and run the program again, with its weights inside the package.
@@ -308,7 +312,7 @@ class Attempt:
     def _shared_runs(self) -> int:
         """The number of runs that the next process makes of a wrong result."""
         shares = self._may_share and len(self.seen) >= _SEPARATE_RUNS
-        shares = shares and self._longest_s < _SLOW_S
+        shares = shares and not self._is_slow
         is_wrong = self.target is not None and self._always_in(Stage.COMPARE)
         return ENOUGH - self.failed_count if shares and is_wrong else 1
 
@@ -341,13 +345,15 @@ class Attempt:
         silent = [s for s in self.seen if s.unresolved]
         if any(s.invalid for s in self.seen) or len(silent) >= MAX_SILENT_RUNS:
             return True  # another run would be refused again, or cost as much
-        if self._always_in(Stage.COMPILE, Stage.LOAD) or self._fails_in_lowering:
+        if self._always_in(Stage.COMPILE, Stage.LOAD):
             return True  # two processes failed alike, which is no coincidence
+        if self._fails_in_lowering:
+            return True
         if target is None:
             return self.made_count >= self.max_runs
         if any(target.admits(s.signature) for s in silent):
             return True  # each run that shows it lasts to the limit
-        if self._longest_s >= _SLOW_S and self._is_same_result():
+        if self._is_slow and self._is_same_result():
             return True
         # Fewer failures give a rate that is too uncertain to plan with.
         return self.failed_count >= ENOUGH or self.total >= ENOUGH * self.max_runs
@@ -359,14 +365,20 @@ class Attempt:
             return False
         return bool(others) and all(map(first.admits, others))
 
-    def _is_same_result(self) -> bool:
-        """Tell whether a few runs had the same wrong result, to its first wrong value.
+    @property
+    def _is_slow(self) -> bool:
+        """Whether each run that compiled nothing took long, without waiting."""
+        later = [s.own_seconds for s in self.seen[1:]]
+        return bool(later) and min(later) >= _SLOW_RUN_S
 
-        Chance, such as uninitialized memory, rarely gives the same value.
+    def _is_same_result(self) -> bool:
+        """Tell whether ``_FEW`` runs had the same wrong result, and no run another.
+
+        The text of the result has the number of wrong elements and the first of them.
         """
         texts = {s.signature.text for s in self.seen if s.signature}
         same = len(self.seen) >= _FEW and len(texts) == 1
-        return same and self._always_in(Stage.COMPARE)
+        return same and self._may_share and self._always_in(Stage.COMPARE)
 
     def _is_exhausted(self) -> bool:
         """Tell whether there is no time for another run.

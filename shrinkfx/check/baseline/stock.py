@@ -65,10 +65,12 @@ def find_baseline(
     or dies without a message. An exception or a wrong result is the program's own, and
     the repro's fresh run verifies it.
 
-    A failure to compile is deterministic if a second process shows it. For any other
-    failure there are more runs, until the requested failure has shown ``ENOUGH`` times;
-    they are cheap because they compile nothing. Otherwise a failure of nine runs in ten
-    would count as deterministic, and a frequent failure would hide the requested one.
+    A failure to compile is deterministic if a second process shows it, or if Inductor
+    raises it in the lowering. For any other failure there are more runs, until the
+    requested failure has shown ``ENOUGH`` times; they are cheap because they compile
+    nothing. Otherwise a failure of nine runs in ten would count as deterministic, and a
+    frequent failure would hide the requested one. Three slow runs are enough if their
+    wrong results are the same.
     If the program does not fail, it is recompiled, unless ``passed``; if it passes
     again and changes its buffers, it is called several times in each run.
 

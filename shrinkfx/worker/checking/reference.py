@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import io
 import math
 import os
+import shutil
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
@@ -68,15 +68,19 @@ class Reference:
         other = SEED if options.fallback_random else SEED + 1
         program, calls = (run.exported, run.failing), options.calls
         eager = partial(run_eager, *program, calls=calls)
-        runs: dict[str, Callable[[], Any]] = {
-            "first": partial(eager, seed=SEED, memory=0),
-            "second": partial(eager, seed=other, memory=1),
-            "float64": partial(run_in_float64, *program, calls=calls),
-        }
-        files = _Files(run.failing, options)
-        self._first, self._second, self._run_in_float64 = (
-            cache(partial(files.read_or_run, *each)) for each in runs.items()
-        )
+        first = partial(eager, seed=SEED, memory=0)
+        second = partial(eager, seed=other, memory=1)
+        exact = partial(run_in_float64, *program, calls=calls)
+        self._first, self._second = cache(first), cache(second)
+        self._run_in_float64 = cache(exact)
+        # A crash may depend on the memory that eager leaves, so then eager runs.
+        if options.package and not crashes and not options.guard_pages.has_pages:
+            files = _Files(run.failing, options)
+            both = cache(
+                lambda: files.read_or_run("eager", lambda: [first(), second()])
+            )
+            self._first, self._second = (lambda: both()[0]), (lambda: both()[1])
+            self._run_in_float64 = cache(lambda: files.read_or_run("float64", exact))
 
     def run_eager(self) -> None:
         """Run eager twice. Errors are kept if the input program also fails in eager.
@@ -168,50 +172,77 @@ class Reference:
 class _Files:
     """Results of slow eager runs, in files next to the package of their program.
 
-    Later checks of a package read them. A large program takes longer in eager, and most
-    of all in float64, than as a package.
+    Later checks of the package on the same inputs read them. An eager run of a large
+    program, above all in float64, takes longer than a run of its package.
     """
 
     def __init__(self, inputs: Inputs, options: CheckOptions) -> None:
-        self._package = options.package
-        self._about = inputs, options.calls, options.fallback_random
+        self._inputs, self._package = inputs, options.package
+        self._settings = options.calls, options.fallback_random
 
     def read_or_run(self, name: str, run: Callable[[], Any]) -> Any:
-        """Return the results in the file of a run; if there is none, run it."""
-        if not self._prefix:
-            return run()
-        path = Path(f"{self._prefix}-{name}")
+        """Return the results in the file of a run; if there are none, run it."""
+        path = Path(f"{self._package}.{name}")
         if path.exists():
-            return torch.load(path, weights_only=True)
+            digest, results = torch.load(path, weights_only=True)
+            if digest == self._digest:
+                return results
         started = time.monotonic()
         results = run()
-        if time.monotonic() - started >= _SLOW_S and _are_plain(results):
-            draft = path.with_name(f"{path.name}.{os.getpid()}")
-            with contextlib.suppress(OSError, RuntimeError):  # the disk is full
-                torch.save(results, draft)
-                draft.replace(path)
-            draft.unlink(missing_ok=True)
+        if time.monotonic() - started >= _SLOW_S and self._digest:
+            self._store(path, results)
         return results
 
+    def _store(self, path: Path, results: Any) -> None:
+        leaves, structure = pytree.tree_flatten(results)
+        free = shutil.disk_usage(path.parent).free
+        if not _are_plain(leaves) or _count_bytes(leaves) * _LEAST_FREE > free:
+            return
+        stored = pytree.tree_unflatten(map(copy_value, leaves), structure)
+        draft = path.with_name(f"{path.name}.{os.getpid()}")
+        with contextlib.suppress(OSError, RuntimeError):  # the disk is full
+            torch.save((self._digest, stored), draft)
+            draft.replace(path)
+        draft.unlink(missing_ok=True)
+
     @cached_property
-    def _prefix(self) -> str:
-        """Return how the files' paths begin; '' if there are none."""
-        if self._package is None or not _are_plain(self._about[0].flat()):
+    def _digest(self) -> str:
+        """The inputs and settings of a run; '' if they have no digest."""
+        values = self._inputs.flat()
+        if not _are_plain(values):
             return ""
-        content = io.BytesIO()
-        torch.save(self._about, content)
-        digest = hashlib.sha256(content.getbuffer()).hexdigest()[:24]
-        return f"{self._package}.eager-{digest}"
+        digest = hashlib.sha256(repr(self._settings).encode())
+        for value in values:
+            if isinstance(value, torch.Tensor):
+                about = value.dtype, value.device, value.shape, value.stride()
+                digest.update(repr(about).encode())
+                content = value.detach().cpu().resolve_conj().resolve_neg()
+                bytes_of = content.contiguous().reshape(-1).view(torch.uint8)
+                digest.update(bytes_of.numpy())
+            else:
+                digest.update(repr(value).encode())
+        return digest.hexdigest()
 
 
 _SLOW_S = 2.0
-"""Seconds from which on the results of a run are worth a file."""
+"""Results of runs that take at least this many seconds are stored."""
+
+_LEAST_FREE = 10
+"""Results are stored if the free disk space is at least this many times their size."""
 
 
-def _are_plain(values: Sequence[Any] | None) -> bool:
-    """Return whether ``torch.load`` reads these values from a file."""
-    plain = (torch.Tensor, bool, int, float, str, NoneType)
-    return values is not None and all(type(value) in plain for value in values)
+def _are_plain(values: Sequence[Any]) -> bool:
+    """Return whether all values are dense tensors, numbers, strings or None."""
+    return all(
+        value.layout is torch.strided and not value.is_quantized
+        if type(value) is torch.Tensor
+        else type(value) in (bool, int, float, str, NoneType)
+        for value in values
+    )
+
+
+def _count_bytes(values: Sequence[Any]) -> int:
+    return sum(v.nbytes for v in values if isinstance(v, torch.Tensor))
 
 
 def _is_tensor(value: Any) -> bool:
