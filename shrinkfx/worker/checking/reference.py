@@ -71,7 +71,8 @@ class Reference:
         first = partial(eager, seed=SEED, memory=0)
         second = partial(eager, seed=other, memory=1)
         exact = partial(run_in_float64, *program, calls=calls)
-        self._first, self._second = cache(first), cache(second)
+        self._first: Callable[[], list[Any]] = cache(first)
+        self._second: Callable[[], list[Any]] = cache(second)
         self._run_in_float64 = cache(exact)
         # A crash may depend on the memory that eager leaves, so then eager runs.
         if options.package and not crashes and not options.guard_pages.has_pages:
@@ -218,7 +219,7 @@ class _Files:
                 digest.update(repr(about).encode())
                 content = value.detach().cpu().resolve_conj().resolve_neg()
                 bytes_of = content.contiguous().reshape(-1).view(torch.uint8)
-                digest.update(bytes_of.numpy())
+                digest.update(bytes_of.numpy().data)
             else:
                 digest.update(repr(value).encode())
         return digest.hexdigest()
