@@ -357,7 +357,7 @@ def test_strategies_refuse_a_second_name() -> None:
 
 BUDGETS = {
     "api": 505,
-    "check": 3_415,
+    "check": 3_423,
     "cli": 1_744,
     "events": 360,
     "explain": 2_363,
@@ -367,7 +367,7 @@ BUDGETS = {
     "journal": 377,
     "options": 575,
     "preloads": 920,
-    "program": 2_630,
+    "program": 2_631,
     "protocol": 1_178,
     "report": 3_285,
     "run": 5_155,
@@ -378,7 +378,7 @@ BUDGETS = {
     "testing": 370,
     "top": 175,
     "campaign": 907,
-    "worker": 16_905,
+    "worker": 16_916,
 }
 """The most code lines of each package. Raising one needs a dated reason in
 ``docs/decisions.md``; lower it when a package has become smaller."""

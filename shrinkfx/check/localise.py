@@ -7,16 +7,14 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-import networkx as nx
-
 from shrinkfx.check.limits import UNLIMITED, Allowance
 from shrinkfx.check.oracle import RUNS_PER_CHILD, CheckClient
 from shrinkfx.errors import BudgetExhausted
 from shrinkfx.failure.blame import Evidence, rank_suspects
 from shrinkfx.failure.classify import classify_ending
 from shrinkfx.failure.signature import Signature, Stage
-from shrinkfx.program.candidate import Candidate
-from shrinkfx.program.skeleton import Skeleton
+from shrinkfx.program.candidate import Candidate, is_view_or_copy
+from shrinkfx.program.skeleton import FEEDS, Role, Skeleton
 from shrinkfx.protocol.answers import Checked, Ending
 from shrinkfx.protocol.requests import CheckCandidate
 
@@ -94,20 +92,20 @@ def _with_values(
     """Return all intermediate values, and compare them with eager's.
 
     A returned value is not fused away, which may hide the failure; in that case, fewer
-    values are returned. If memory is short, values that depend only on weights are
-    omitted, because many are views of weights; they count as correct.
+    values are returned. If memory is short, views and copies of inputs and weights are
+    omitted, because they may be as large; they count as correct.
     """
     skeleton = again.input_program.skeleton
     values = [v for name in skeleton.operators for v in skeleton.values(name)]
-    of_weights: set[str] = set()
+    omitted: set[str] = set()
 
     def fit(names: Sequence[str]) -> bool:
         size = sum(skeleton.node(name).nbytes for name in names)
         return size * _COPIES <= client.limits.max_rss_bytes
 
     if not fit(values):
-        of_weights = set(values) - _list_dependent(skeleton)
-        values = [value for value in values if value not in of_weights]
+        omitted = _list_views(skeleton)
+        values = [value for value in values if value not in omitted]
     for taps in filter(fit, filter(None, _rows(values))):
         what = f"comparing {len(taps)} intermediate values with eager"
         ending = again.run(what, client.with_options(taps=tuple(taps)))
@@ -116,16 +114,27 @@ def _with_values(
         answer = ending.answer
         differing = answer.differing if isinstance(answer, Checked) else ()
         if differing and target.admits(classify_ending(ending).signature):
-            seen = dict.fromkeys([*taps, *skeleton.outputs, *of_weights])
+            seen = dict.fromkeys([*taps, *skeleton.outputs, *omitted])
             agreeing = tuple(v for v in seen if v not in differing)
             return replace(known, differing=differing, agreeing=agreeing)
     return known
 
 
-def _list_dependent(skeleton: Skeleton) -> set[str]:
-    """List the nodes that depend on an input of the program."""
-    reached = (nx.descendants(skeleton.graph, name) for name in skeleton.inputs)
-    return set().union(*reached)
+def _list_views(skeleton: Skeleton) -> set[str]:
+    """List the operators that only view or copy inputs and weights."""
+    views: set[str] = set()
+    for name in skeleton.operators:
+        node = skeleton.node(name)
+        given = all(
+            operand in views or skeleton.node(operand).role in _GIVEN
+            for operand in node.operands
+        )
+        if given and is_view_or_copy(node.target):
+            views.add(name)
+    return views
+
+
+_GIVEN = FEEDS | {Role.SIZE}
 
 
 def _rows(values: list[str]) -> Iterator[list[str]]:

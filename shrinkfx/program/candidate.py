@@ -323,8 +323,21 @@ def is_expensive(target: str) -> bool:
     >>> [is_expensive(f"aten.{name}") for name in ("mm.default", "add.Tensor", "relu_")]
     [True, False, False]
     """
+    return _aten_name(target) not in _SIMPLE
+
+
+def is_view_or_copy(target: str) -> bool:
+    """Return whether an operator only views or copies its argument.
+
+    >>> [is_view_or_copy(f"aten.{name}.default") for name in ("t", "relu")]
+    [True, False]
+    """
+    return _aten_name(target) in _VIEWS_AND_COPIES
+
+
+def _aten_name(target: str) -> str:
     found = re.fullmatch(r"aten\.(\w+?)_?(\.\w+)?", target)
-    return found is None or found[1] not in _SIMPLE
+    return found[1] if found else ""
 
 
 def simple_operator_for(dtype: str) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from support.doubles import Arguments, FakeServer, Minutes
 
 from shrinkfx.check.localise import collect_evidence
@@ -188,7 +189,10 @@ def test_taps_that_exceed_the_memory_are_split() -> None:
     ]
 
 
-def test_values_of_weights_are_omitted_if_all_values_exceed_the_memory() -> None:
+@pytest.mark.parametrize("role", [Role.PARAMETER, Role.INPUT])
+def test_views_of_weights_are_omitted_if_all_values_exceed_the_memory(
+    role: Role,
+) -> None:
     small = TensorType("float32", ("4",))
     operands = {
         "t": ("weight",),
@@ -198,13 +202,12 @@ def test_values_of_weights_are_omitted_if_all_values_exceed_the_memory() -> None
     }
     nodes = {
         "x": Node("", Role.INPUT, value=small),
-        "weight": Node("", Role.PARAMETER, value=small, nbytes=1 << 30),
+        "weight": Node("", role, value=small, nbytes=1 << 30),
     }
     for name, names in operands.items():
         nbytes = 1 << 30 if name == "t" else 16
-        nodes[name] = Node(
-            "", Role.OPERATOR, operands=names, value=small, nbytes=nbytes
-        )
+        operator = Node("", Role.OPERATOR, f"aten.{name}.default", operands=names)
+        nodes[name] = replace(operator, value=small, nbytes=nbytes)
     server = FakeServer(differ(["mm", "cos"]))
     assert blamed(server, WRONG, program=whole(skeleton(nodes))) == ["mm"]
     assert [asked["taps"] for asked in server.arguments] == [("relu", "mm", "cos")]

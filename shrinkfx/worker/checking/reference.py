@@ -38,7 +38,13 @@ from shrinkfx.worker.eager.intermediates import (
 from shrinkfx.worker.forkserver.supervise import Note
 from shrinkfx.worker.graph.describe import mutates
 from shrinkfx.worker.graph.rebuild import RebuiltCandidate
-from shrinkfx.worker.model import MUTATIONS, Inputs, flat_inputs, shared_weights
+from shrinkfx.worker.model import (
+    MUTATIONS,
+    Inputs,
+    flat_inputs,
+    mutates_arguments,
+    shared_weights,
+)
 from shrinkfx.worker.private_api import graph_api
 from shrinkfx.worker.private_api.graph_api import pytree
 
@@ -528,17 +534,17 @@ class Float64Interpreter(fx.Interpreter):
     which is precise enough to judge a program of a narrower dtype.
 
     Args:
-        weights: names of the placeholders of weights, which are widened at each use,
-            because all of them at once may not fit into memory.
+        read: names of the placeholders whose tensors are widened at each use, because
+            all weights at once may not fit into memory.
     """
 
-    def __init__(self, module: fx.GraphModule, weights: Collection[str]) -> None:
+    def __init__(self, module: fx.GraphModule, read: Collection[str]) -> None:
         super().__init__(module)
-        self._weights = weights
+        self._read = read
 
     def run_node(self, n: fx.Node) -> Any:
         value = super().run_node(n)
-        return value if n.name in self._weights else pytree.tree_map(to_float64, value)
+        return value if n.name in self._read else pytree.tree_map(to_float64, value)
 
     def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
         args, kwargs = pytree.tree_map(widen_dtype, (args, kwargs))
@@ -563,18 +569,23 @@ def run_in_float64(
     names = [s.target or getattr(s.arg, "name", "") for s in signature.input_specs]
     is_input = [s.kind is InputKind.USER_INPUT for s in signature.input_specs]
     mutated = [s.target for s in signature.output_specs if s.kind in MUTATIONS]
-    weights = shared_weights(exported)
     placeholders = [getattr(s.arg, "name", "") for s in signature.input_specs]
+    read = set(shared_weights(exported))
+    if not mutates_arguments(exported):  # torch.compile passes weights as inputs
+        inputs_read = zip(placeholders, flat, is_input, strict=True)
+        read |= {
+            name for name, value, is_one in inputs_read if is_one and _is_tensor(value)
+        }
     pairs = zip(placeholders, flat, strict=True)
-    wide = [v if name in weights else to_float64(copy_value(v)) for name, v in pairs]
+    wide = [v if name in read else to_float64(copy_value(v)) for name, v in pairs]
     try:
         for _ in range(calls):
             for position, value in enumerate(flat):
-                if is_input[position]:
+                if is_input[position] and placeholders[position] not in read:
                     wide[position] = to_float64(copy_value(value))
             torch.manual_seed(SEED)
             with torch.no_grad():
-                outputs = Float64Interpreter(exported.graph_module, weights).run(*wide)
+                outputs = Float64Interpreter(exported.graph_module, read).run(*wide)
             for target, value in zip(mutated, outputs, strict=False):
                 wide[names.index(target)] = value
     except Exception:  # noqa: BLE001 - an operator without a float64 kernel
