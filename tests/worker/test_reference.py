@@ -607,3 +607,30 @@ def test_quick_runs_in_eager_are_repeated(tmp_path: Path) -> None:
     package = tmp_path / "model.pt2"
     assert differing(package, torch.ones(3)) == differing(package, torch.ones(3))
     assert not list(tmp_path.iterdir())
+
+
+@torch.library.custom_op("reference::scribble", mutates_args=())
+def scribble(x: Tensor) -> Tensor:
+    """Write into an argument without declaring it."""
+    result = x.clone()
+    x.zero_()
+    return result
+
+
+scribble.register_fake(torch.empty_like)
+
+
+class Scribbles(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        result: Tensor = torch.ops.reference.scribble(x)
+        return result
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
+def test_run_in_float64_leaves_inputs_of_lying_operators_unchanged(
+    dtype: torch.dtype,
+) -> None:
+    ones = torch.ones(3, dtype=dtype)
+    run = make_candidate(Scribbles(), ones)
+    run_in_float64(run.exported, run.failing)
+    assert all(value.count_nonzero() == 3 for value in run.failing.flat())

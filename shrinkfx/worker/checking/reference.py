@@ -256,6 +256,12 @@ def _is_tensor(value: Any) -> bool:
     return isinstance(value, torch.Tensor)
 
 
+def _is_narrow(value: Any) -> bool:
+    """Return whether each use of a value in float64 is a copy of it."""
+    is_float = isinstance(value, torch.Tensor) and value.is_floating_point()
+    return is_float and value.dtype is not torch.float64
+
+
 def _rounding(result: Any, exact: Any) -> float:
     """Return the largest finite bound of the rounding errors of an eager result."""
     if not _is_tensor(result) or not result.numel() or result.shape != exact.shape:
@@ -572,10 +578,8 @@ def run_in_float64(
     placeholders = [getattr(s.arg, "name", "") for s in signature.input_specs]
     read = set(shared_weights(exported))
     if not mutates_arguments(exported):  # torch.compile passes weights as inputs
-        inputs_read = zip(placeholders, flat, is_input, strict=True)
-        read |= {
-            name for name, value, is_one in inputs_read if is_one and _is_tensor(value)
-        }
+        named = zip(placeholders, flat, is_input, strict=True)
+        read |= {name for name, value, is_one in named if is_one and _is_narrow(value)}
     pairs = zip(placeholders, flat, strict=True)
     wide = [v if name in read else to_float64(copy_value(v)) for name, v in pairs]
     try:
