@@ -37,7 +37,9 @@ from torch.export import Dim
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
-from tools import Case, Result, with_shrinkfx  # noqa: E402
+from tools import Case, Result, with_shrinkfx, written_bytes  # noqa: E402
+
+from shrinkfx.system.processes import list_descendants, read_pss_bytes  # noqa: E402
 
 PLANT = HERE / "planted_activation.py"
 SHAPES = {
@@ -171,35 +173,14 @@ class _Watch:
 
     def _run(self) -> None:
         while not self._stop.wait(0.5):
-            self.peak_bytes = max(self.peak_bytes, _tree_bytes(os.getpid()))
+            used = sum(map(read_pss_bytes, list_descendants(os.getpid())))
+            self.peak_bytes = max(self.peak_bytes, used)
             if self.first_s is None and self._summary.exists():
                 self.first_s = time.monotonic() - self._start
 
     def end(self) -> None:
         self._stop.set()
         self._thread.join()
-
-
-def _tree_bytes(root: int) -> int:
-    """Add up the proportional memory of the descendants of a process."""
-    parents: dict[int, int] = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = stat.read_text(errors="replace").rpartition(")")[2].split()
-        except OSError:
-            continue
-        parents[int(stat.parent.name)] = int(fields[1])
-    total, below = 0, {root}
-    for _ in range(8):
-        below |= {pid for pid, parent in parents.items() if parent in below}
-    for pid in below - {root}:
-        try:
-            rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
-        except OSError:
-            continue
-        lines = [line.split() for line in rollup.splitlines()]
-        total += sum(int(line[1]) * 1024 for line in lines if line[0] == "Pss:")
-    return total
 
 
 def measure(millions: int, bug: str, folder: Path) -> Row:
@@ -210,10 +191,9 @@ def measure(millions: int, bug: str, folder: Path) -> Row:
     peak = int(steps.pop("peak"))
     size = file.stat().st_size
     row = Row(millions, weights, operators, size, steps, peak)
-    print(row, flush=True)
     until, _ = BUGS[bug]
     work = folder / file.stem / "shrinkfx"
-    watch, before = _Watch(work / "out"), _written()
+    watch, before = _Watch(work / "out"), written_bytes(os.getpid())
     case = Case(file.stem, file, until, preloads=(str(PLANT),))
     result: Result = with_shrinkfx(case, work, 4 * 3600.0)
     watch.end()
@@ -221,7 +201,7 @@ def measure(millions: int, bug: str, folder: Path) -> Row:
         row,
         first_s=watch.first_s,
         peak_bytes=watch.peak_bytes,
-        written=_written() - before,
+        written=written_bytes(os.getpid()) - before,
         result=asdict(result),
     )
 
@@ -235,12 +215,6 @@ def _in_own_process(*arguments: str) -> Any:
         check=True,
     )
     return json.loads(done.stdout.splitlines()[-1])
-
-
-def _written() -> int:
-    """Read what this process has written, and its children that have ended."""
-    lines = Path("/proc/self/io").read_text().splitlines()
-    return int(dict(line.split(": ") for line in lines)["write_bytes"])
 
 
 def in_words(row: Row) -> Iterator[str]:

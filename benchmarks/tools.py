@@ -149,6 +149,12 @@ def _wait(process: subprocess.Popen[bytes], limit: float) -> tuple[int, Any, boo
         time.sleep(1)
 
 
+def written_bytes(pid: int) -> int:
+    """Read what a process has written, and its children that have ended."""
+    lines = Path(f"/proc/{pid}/io").read_text().splitlines()
+    return int(dict(line.split(": ") for line in lines)["write_bytes"])
+
+
 def _cpu_of(session: int) -> float:
     """Add up the CPU-seconds of a session's processes, and of those they waited for."""
     ticks = 0

@@ -31,7 +31,7 @@ from torch import Tensor, nn
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
-from tools import Case, with_shrinkfx  # noqa: E402
+from tools import Case, with_shrinkfx, written_bytes  # noqa: E402
 
 from shrinkfx.check.client.server import Server  # noqa: E402
 from shrinkfx.check.oracle import CheckClient, Limits  # noqa: E402
@@ -109,7 +109,7 @@ def checked(model: Path, name: str, kept: Path) -> Iterator[Row]:
     with Server(model=model) as server:
         # What a server has used while it started is its own, and what it read.
         peak = _status(server.pid, "VmHWM") * 1024
-        written = _written(server.pid)
+        written = written_bytes(server.pid)
         yield Row(name, "load", written, server.ready.cpu_seconds, peak)
         beside = CheckClient(server, LIMITS).with_options(weights=Weights.BESIDE)
         fast = beside.with_options(build=Build.FAST)
@@ -117,7 +117,7 @@ def checked(model: Path, name: str, kept: Path) -> Iterator[Row]:
 
         def row(question: str, ending: Ending) -> Row:
             nonlocal written
-            before, written = written, _written(server.pid)
+            before, written = written, written_bytes(server.pid)
             ended = "" if ending.stage == "done" else f"{ending.how} in {ending.stage}"
             used = written - before, ending.cpu_seconds, ending.peak_rss_bytes
             return Row(name, question, *used, ended)
@@ -148,18 +148,12 @@ def reduced(model: Path, name: str, folder: Path) -> Row:
     """Reduce a program, from its baseline to a verified repro."""
     case = Case(name, model, "assert", preloads=(str(BUG),))
     os.environ["OMP_NUM_THREADS"] = "1"
-    before = _written(os.getpid())
+    before = written_bytes(os.getpid())
     result = with_shrinkfx(case, folder / name / "shrinkfx", 4 * 3600.0)
-    written = _written(os.getpid()) - before
+    written = written_bytes(os.getpid()) - before
     left = f"{result.ended} {result.operators} operators, {result.checks} checks"
     verified = " and verified" if result.refails else ", not verified"
     return Row(name, "reduced", written, result.total, 0, left.strip() + verified)
-
-
-def _written(pid: int) -> int:
-    """Read what a process has written, and its children that have ended."""
-    lines = Path(f"/proc/{pid}/io").read_text().splitlines()
-    return int(dict(line.split(": ") for line in lines)["write_bytes"])
 
 
 def _status(pid: int, field: str) -> int:

@@ -627,7 +627,7 @@ class Scribbles(nn.Module):
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
-def test_run_in_float64_leaves_inputs_of_lying_operators_unchanged(
+def test_run_in_float64_copies_inputs_that_an_operator_overwrites(
     dtype: torch.dtype,
 ) -> None:
     ones = torch.ones(3, dtype=dtype)

@@ -232,8 +232,8 @@ class Attempt:
         target = self.target
         if target is None or target.kind is not Kind.COMPILE_ERROR:
             return False
-        is_own = not target.detail.startswith("C++")
-        return is_own and [s.step for s in self.seen] == [Step.LOWERING]
+        is_cpp = target.detail.startswith("C++")
+        return not is_cpp and [s.step for s in self.seen] == [Step.LOWERING]
 
     def _recompile(self) -> None:
         """Compile and run the program again, with its weights inside the package.

@@ -80,14 +80,12 @@ class Reference:
         self._first: Callable[[], list[Any]] = cache(first)
         self._second: Callable[[], list[Any]] = cache(second)
         self._run_in_float64 = cache(exact)
-        # A crash may depend on the memory that eager leaves, so then eager runs.
+        # A crash may depend on the memory that eager leaves, so eager runs each time.
         if options.package and not crashes and not options.guard_pages.has_pages:
-            files = _Files(run.failing, options)
-            both = cache(
-                lambda: files.read_or_run("eager", lambda: [first(), second()])
-            )
+            kept = _KeptResults(run.failing, options)
+            both = cache(lambda: kept.read_or_run("eager", lambda: [first(), second()]))
             self._first, self._second = (lambda: both()[0]), (lambda: both()[1])
-            self._run_in_float64 = cache(lambda: files.read_or_run("float64", exact))
+            self._run_in_float64 = cache(lambda: kept.read_or_run("float64", exact))
 
     def run_eager(self) -> None:
         """Run eager twice. Errors are kept if the input program also fails in eager.
@@ -176,7 +174,7 @@ class Reference:
         )
 
 
-class _Files:
+class _KeptResults:
     """Results of slow eager runs, in files next to the package of their program.
 
     Later checks of the package on the same inputs read them. An eager run of a large
@@ -540,17 +538,17 @@ class Float64Interpreter(fx.Interpreter):
     which is precise enough to judge a program of a narrower dtype.
 
     Args:
-        read: names of the placeholders whose tensors are widened at each use, because
-            all weights at once may not fit into memory.
+        narrow: names of the placeholders whose tensors are widened at each use,
+            because all weights at once may not fit into memory.
     """
 
-    def __init__(self, module: fx.GraphModule, read: Collection[str]) -> None:
+    def __init__(self, module: fx.GraphModule, narrow: Collection[str]) -> None:
         super().__init__(module)
-        self._read = read
+        self._narrow = narrow
 
     def run_node(self, n: fx.Node) -> Any:
         value = super().run_node(n)
-        return value if n.name in self._read else pytree.tree_map(to_float64, value)
+        return value if n.name in self._narrow else pytree.tree_map(to_float64, value)
 
     def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
         args, kwargs = pytree.tree_map(widen_dtype, (args, kwargs))
@@ -576,20 +574,22 @@ def run_in_float64(
     is_input = [s.kind is InputKind.USER_INPUT for s in signature.input_specs]
     mutated = [s.target for s in signature.output_specs if s.kind in MUTATIONS]
     placeholders = [getattr(s.arg, "name", "") for s in signature.input_specs]
-    read = set(shared_weights(exported))
+    narrow = set(shared_weights(exported))
     if not mutates_arguments(exported):  # torch.compile passes weights as inputs
         named = zip(placeholders, flat, is_input, strict=True)
-        read |= {name for name, value, is_one in named if is_one and _is_narrow(value)}
+        narrow |= {
+            name for name, value, is_one in named if is_one and _is_narrow(value)
+        }
     pairs = zip(placeholders, flat, strict=True)
-    wide = [v if name in read else to_float64(copy_value(v)) for name, v in pairs]
+    wide = [v if name in narrow else to_float64(copy_value(v)) for name, v in pairs]
     try:
         for _ in range(calls):
             for position, value in enumerate(flat):
-                if is_input[position] and placeholders[position] not in read:
+                if is_input[position] and placeholders[position] not in narrow:
                     wide[position] = to_float64(copy_value(value))
             torch.manual_seed(SEED)
             with torch.no_grad():
-                outputs = Float64Interpreter(exported.graph_module, read).run(*wide)
+                outputs = Float64Interpreter(exported.graph_module, narrow).run(*wide)
             for target, value in zip(mutated, outputs, strict=False):
                 wide[names.index(target)] = value
     except Exception:  # noqa: BLE001 - an operator without a float64 kernel
