@@ -95,9 +95,9 @@ def _serve(line: Line, worker: AnyWorker, directory: Path) -> None:
     from shrinkfx.worker.aoti.first_lowering import FirstLowering
     from shrinkfx.worker.preloads.alone import first_snapshot
 
-    compiles = worker.setup.backend != Backend.INTERPRETER
-    lowers_first = compiles and worker.setup.first_lowering
-    first = FirstLowering(worker.program if lowers_first else None, directory)
+    backend = worker.setup.backend
+    lowers_first = backend != Backend.INTERPRETER and worker.setup.first_lowering
+    first = FirstLowering(worker.program if lowers_first else None, directory, backend)
 
     def work(request: Request) -> Work:
         first.lower_before(request)

@@ -13,8 +13,8 @@ import torch
 from support.exported import Call
 
 from shrinkfx.check.client.server import Server
-from shrinkfx.protocol.answers import Built, Ending, Raised, Stopped
-from shrinkfx.protocol.choices import Build, Step
+from shrinkfx.protocol.answers import Answer, Built, Checked, Ending, Raised, Stopped
+from shrinkfx.protocol.choices import Backend, Build, Step
 from shrinkfx.protocol.files import LOWERING
 from shrinkfx.protocol.requests import (
     CheckOptions,
@@ -42,7 +42,7 @@ def _lowered(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """Collect the folders of first lowerings instead of making them."""
     lowered: list[Path] = []
     name = "shrinkfx.worker.aoti.first_lowering.lower_two_operators"
-    monkeypatch.setattr(name, lowered.append)
+    monkeypatch.setattr(name, lambda folder, _: lowered.append(folder))
     return lowered
 
 
@@ -119,7 +119,7 @@ def test_marker_file_exists_only_during_first_lowering(
     there: list[bool] = []
     name = "shrinkfx.worker.aoti.first_lowering.lower_two_operators"
     at_work = tmp_path / LOWERING
-    monkeypatch.setattr(name, lambda _: there.append(at_work.exists()))
+    monkeypatch.setattr(name, lambda *_: there.append(at_work.exists()))
     first = FirstLowering(program(), tmp_path)
     first.note_ending(CHECK, PASSES)
     first.lower_before(CHECK)
@@ -130,7 +130,7 @@ def test_marker_file_exists_only_during_first_lowering(
 def test_failing_first_lowering_does_not_end_the_server(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def fail(folder: Path) -> None:
+    def fail(folder: Path, backend: str) -> None:
         raise ValueError("planted")
 
     name = "shrinkfx.worker.aoti.first_lowering.lower_two_operators"
@@ -164,7 +164,7 @@ torch.set_num_threads(1)
 backend.warm_up()
 random.seed(1)
 before, modules = state(), len(sys.modules)
-lower_two_operators(Path(sys.argv[1]))
+lower_two_operators(Path(sys.argv[1]), sys.argv[2])
 after = state()
 changed = [name for name in before if after[name] != before[name]]
 sys.exit(", ".join(changed) or len(sys.modules) < modules + 50)
@@ -173,12 +173,15 @@ sys.exit(", ".join(changed) or len(sys.modules) < modules + 50)
 
 @pytest.mark.aoti
 @pytest.mark.every_run
-def test_first_lowering_leaves_process_state_unchanged(tmp_path: Path) -> None:
+@pytest.mark.parametrize("backend", [Backend.AOTI, Backend.INDUCTOR])
+def test_first_lowering_leaves_process_state_unchanged(
+    tmp_path: Path, backend: str
+) -> None:
     environment = {"OPENBLAS_NUM_THREADS": "1", "TORCHINDUCTOR_COMPILE_THREADS": "1"}
     folder = tmp_path / "first"
     folder.mkdir()
     subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", STATE, str(folder)],
+        [sys.executable, "-W", "ignore", "-c", STATE, str(folder), backend],
         check=True,
         cwd=ROOT,
         env={**os.environ, **environment},
@@ -188,31 +191,44 @@ def test_first_lowering_leaves_process_state_unchanged(tmp_path: Path) -> None:
 KEEPER = """
 from pathlib import Path
 from torch._inductor.codecache import AotCodeCompiler
+from torch._inductor.graph import GraphLowering
 
 stock = AotCodeCompiler.compile.__func__
 
-def keep(cls, graph, wrapper, kernels, *rest, **options):
+def keep(text):
     number = len([*Path({folder!r}).iterdir()])
-    Path({folder!r}, str(number)).write_text(wrapper + kernels)
+    lines = [line for line in text.split("\\n") if "AOT ID" not in line]  # a counter
+    Path({folder!r}, str(number)).write_text("\\n".join(lines))
+
+def compile(cls, graph, wrapper, kernels, *rest, **options):
+    keep(wrapper + kernels)
     return stock(cls, graph, wrapper, kernels, *rest, **options)
 
-AotCodeCompiler.compile = classmethod(keep)
+AotCodeCompiler.compile = classmethod(compile)
+GraphLowering.save_output_code = staticmethod(keep)  # torch.compile's
 """
 
 
 @pytest.mark.aoti
 @pytest.mark.every_run
-def test_generated_code_is_the_same_after_first_lowering(tmp_path: Path) -> None:
+@pytest.mark.parametrize("backend", [Backend.AOTI, Backend.INDUCTOR])
+def test_generated_code_is_the_same_after_first_lowering(
+    tmp_path: Path, backend: str
+) -> None:
     kept = tmp_path / "kept"
     kept.mkdir()
     preload = tmp_path / "keeper.py"
     preload.write_text(KEEPER.format(folder=str(kept)))
     torch.export.save(program().original, tmp_path / "model.pt2")
     options = CheckOptions(build=Build.FAST, only=Step.LOWERING)
+    answer: type[Answer] = Stopped
+    if backend == Backend.INDUCTOR:
+        options, answer = CheckOptions(), Checked
     asked = Request(CheckOriginal(), options)
-    with Server(model=tmp_path / "model.pt2", preloads=[str(preload)]) as server:
+    model = tmp_path / "model.pt2"
+    with Server(model=model, preloads=[str(preload)], backend=backend) as server:
         endings = [server.ask(asked) for _ in range(2)]
-    assert [type(ending.answer) for ending in endings] == [Stopped, Stopped]
+    assert [type(ending.answer) for ending in endings] == [answer, answer]
     alone, of_two_operators, after = (
         path.read_text() for path in sorted(kept.iterdir())
     )

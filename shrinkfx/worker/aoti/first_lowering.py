@@ -26,13 +26,14 @@ import torch
 from shrinkfx.failure.signature import Stage
 from shrinkfx.protocol import requests
 from shrinkfx.protocol.answers import Ending
-from shrinkfx.protocol.choices import Step
+from shrinkfx.protocol.choices import Backend, Step
 from shrinkfx.protocol.files import LOWERING
 from shrinkfx.protocol.requests import Request
 from shrinkfx.worker.aoti.backend import build
 from shrinkfx.worker.aoti.fast_build import StepPassed, fast_build, with_plain_wrapper
+from shrinkfx.worker.aoti.torch_compile import CompiledProgram
 from shrinkfx.worker.forkserver.supervise import without_monitor_thread
-from shrinkfx.worker.model import Program
+from shrinkfx.worker.model import Inputs, Program
 from shrinkfx.worker.private_api import fast_build_api, first_lowering_api, inductor_api
 from shrinkfx.worker.private_api.graph_api import pytree as _pytree
 
@@ -64,10 +65,14 @@ class FirstLowering:
             program is lowered.
         directory: where to put the files of the lowering, which stay, because the
             process keeps their names.
+        backend: what children compile programs with.
     """
 
-    def __init__(self, program: Program | None, directory: Path) -> None:
+    def __init__(
+        self, program: Program | None, directory: Path, backend: str = Backend.AOTI
+    ) -> None:
         self._folder = directory / "first-lowering"
+        self._backend = backend
         # Inductor registers patterns for one device; a second causes duplicate errors.
         known = not (
             first_lowering_api.FEATURE.missing or fast_build_api.FEATURE.missing
@@ -94,7 +99,7 @@ class FirstLowering:
         try:
             at_work.touch()  # if this process dies of it, the next server does none
             self._folder.mkdir()
-            lower_two_operators(self._folder)
+            lower_two_operators(self._folder, self._backend)
         except Exception:  # noqa: BLE001 - each child makes its own then, and tells
             traceback.print_exc()  # into the server's log
         at_work.unlink(missing_ok=True)
@@ -129,14 +134,23 @@ class _Two(torch.nn.Module):
         return torch.sum(torch.sin(x), 1)
 
 
-def lower_two_operators(folder: Path) -> None:
+def lower_two_operators(folder: Path, backend: str = Backend.AOTI) -> None:
     """Lower a small program, and restore the other state of this process.
+
+    With the backend for torch.compile, the program is compiled as well, which finds
+    the precompiled header of kernels. It is not run.
 
     Args:
         folder: an empty folder, which must stay.
+        backend: what lowers the program.
     """
+    inputs = Inputs((torch.zeros(3, 4),), {})
     with _restore_state():
-        exported = torch.export.export(_Two(), (torch.zeros(3, 4),))
+        exported = torch.export.export(_Two(), inputs.args)
+        if backend == Backend.INDUCTOR:
+            CompiledProgram(exported, folder, {}, lambda stage: None, inputs)
+            torch.compiler.reset()
+            return
         with contextlib.suppress(StepPassed), fast_build(folder, Step.LOWERING):
             build(exported, folder, with_plain_wrapper({}))
 
