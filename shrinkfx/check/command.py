@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from shrinkfx.check.limits import UNLIMITED, Allowance
-from shrinkfx.check.oracle import CheckClient
+from shrinkfx.check.oracle import CheckClient, with_times_of
 from shrinkfx.errors import BudgetExhausted, NotReproducible, UsageError
 from shrinkfx.failure.classify import classify_ending
 from shrinkfx.failure.signature import Kind, Signature, Stage
@@ -125,12 +125,7 @@ class CommandOracle:
                     saved = replace(saved, invalid=why, signature=None)
                 return Verdict(judge(saved, self.command.target), saved)
             seen = self.command.run(client, program, inputs)
-        seen = replace(
-            seen,
-            seconds=saved.seconds + seen.seconds,
-            cpu_seconds=saved.cpu_seconds + seen.cpu_seconds,
-            waited_s=saved.waited_s + seen.waited_s,
-        )
+        seen = with_times_of(seen, [saved, seen])
         return Verdict(judge(seen, self.command.target), seen)
 
     def learn(self, candidate: Candidate, verdict: Verdict) -> None:

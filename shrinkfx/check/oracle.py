@@ -6,7 +6,7 @@ import dataclasses
 import math
 import threading
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -328,13 +328,8 @@ class RepeatedOracle:
         if last.outcome is Outcome.PASSED:  # another failure takes precedence
             last = next((v for v in verdicts if v.outcome is not Outcome.PASSED), last)
         seen = [verdict.observation for verdict in verdicts]
-        total = dataclasses.replace(
-            last.observation,
-            runs=sum(s.runs for s in seen),
-            seconds=sum(s.seconds for s in seen),
-            cpu_seconds=sum(s.cpu_seconds for s in seen),
-            waited_s=sum(s.waited_s for s in seen),
-        )
+        total = with_times_of(last.observation, seen)
+        total = dataclasses.replace(total, runs=sum(each.runs for each in seen))
         return Verdict(last.outcome, total)
 
     def _verdicts(self, candidate: Candidate, package: str) -> Iterator[Verdict]:
@@ -350,6 +345,16 @@ class RepeatedOracle:
             if _is_final(verdict, self._target):
                 return
             remaining -= verdict.observation.runs
+
+
+TIMES = "seconds", "cpu_seconds", "waited_s"
+"""The fields of an observation that add up over several runs."""
+
+
+def with_times_of(seen: Observation, runs: Sequence[Observation]) -> Observation:
+    """Return an observation with the times of several runs together."""
+    times = {name: sum(getattr(each, name) for each in runs) for name in TIMES}
+    return replace(seen, **times)
 
 
 def _is_final(verdict: Verdict, target: Signature) -> bool:

@@ -168,38 +168,22 @@ def require_unchanged(flag: str, run: dict[str, Any], options: Options) -> None:
             )
 
 
-ONLY_SHOWN = {
-    "what PyTorch logs": (
-        "TORCH_LOGS",
-        "TORCH_LOGS_FORMAT",
-        "TORCH_CPP_LOG_LEVEL",
-        "TORCHDYNAMO_VERBOSE",
-    ),
-    "how an error is shown": (
-        "TORCH_SHOW_CPP_STACKTRACES",
-        "TORCH_SHOW_CPP_STACKTRACES_WITH_LINENO",
-        "TORCH_SYMBOLIZE_MODE",
-        "TORCH_DISABLE_ADDR2LINE",
-    ),
-    "what other libraries print": (
-        "TRITON_PRINT_AUTOTUNING",
-        "MKL_VERBOSE",
-        "OMP_DISPLAY_AFFINITY",
-        "OMP_DISPLAY_ENV",
-        "KMP_SETTINGS",
-        "KMP_VERSION",
-        "KMP_WARNINGS",
-    ),
-}
+ONLY_SHOWN = frozenset(
+    {
+        *("TORCH_LOGS", "TORCH_LOGS_FORMAT", "TORCH_CPP_LOG_LEVEL"),
+        *("TORCHDYNAMO_VERBOSE", "TORCH_SYMBOLIZE_MODE", "TORCH_DISABLE_ADDR2LINE"),
+        *("TORCH_SHOW_CPP_STACKTRACES", "TORCH_SHOW_CPP_STACKTRACES_WITH_LINENO"),
+        *("TRITON_PRINT_AUTOTUNING", "MKL_VERBOSE", "OMP_DISPLAY_AFFINITY"),
+        *("OMP_DISPLAY_ENV", "KMP_SETTINGS", "KMP_VERSION", "KMP_WARNINGS"),
+    }
+)
 """Variables that change only what is printed, not what is compiled or run."""
-
-_SHOWN = frozenset(name for names in ONLY_SHOWN.values() for name in names)
 
 
 def inherited_variables(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
     """Return the environment variables that may have changed the failure."""
     variables = select_tuning_variables(environment)
-    return {name: variables[name] for name in variables if name not in _SHOWN}
+    return {name: variables[name] for name in variables if name not in ONLY_SHOWN}
 
 
 def variables_to_test(

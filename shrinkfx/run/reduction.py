@@ -19,6 +19,7 @@ from shrinkfx.check.oracle import (
     InductorOracle,
     RepeatedOracle,
     make_oracle,
+    with_times_of,
 )
 from shrinkfx.check.worker_slots import ForkPool, ForkSlots
 from shrinkfx.errors import (
@@ -174,13 +175,7 @@ class _PlainRuns:
 
     def check(self, candidate: Candidate) -> Verdict:
         runs = seen_without_guard_pages(self.client, self.target, candidate)
-        total = replace(
-            runs[-1],
-            runs=len(runs),
-            seconds=sum(seen.seconds for seen in runs),
-            cpu_seconds=sum(seen.cpu_seconds for seen in runs),
-            waited_s=sum(seen.waited_s for seen in runs),
-        )
+        total = replace(with_times_of(runs[-1], runs), runs=len(runs))
         verdict = Verdict(judge(total, self.target), total)
         if verdict.reproduced:
             self.journal.note(_name(candidate, self.form), describe_runs(runs))
@@ -464,6 +459,8 @@ def check_rest(program: Subject, state: SearchResult) -> None:
     except BudgetExhausted:
         return  # the search itself is complete
     state.rest = verdict.outcome.value
+    if verdict.outcome is Outcome.PASSED:
+        context.note("without them, the input program passes")
     if verdict.outcome is Outcome.REPRODUCED:
         state.second = [(rest, verdict)]
         more = f" or any call of {', '.join(sorted(wrong))}" if wrong else ""

@@ -48,14 +48,8 @@ class Grid:
         least.
         """
         rest = (0,) * (len(self._space.symbols) - index - 1)
-        low, high = 0, len(self._space.allowed[index]) - 1
-        while low < high:
-            middle = (low + high + 1) // 2
-            if self._fits((*chosen, middle, *rest)):
-                low = middle
-            else:
-                high = middle - 1
-        return low
+        end = len(self._space.allowed[index])
+        return _bisect(0, end, lambda k: self._fits((*chosen, k, *rest)))
 
     def _fits(self, positions: Sizes) -> bool:
         return self._space.elements(self.sizes(positions)) <= self._max_elements
@@ -151,14 +145,7 @@ def _strides(start: Sizes, group: Sequence[int], stride: int, still: Test) -> in
     many = min(start[index] for index in group) // stride
     if not many or not still(_less(start, group, stride)):
         return 0
-    good, bad = 1, many + 1
-    while bad - good > 1:
-        middle = (good + bad) // 2
-        if still(_less(start, group, middle * stride)):
-            good = middle
-        else:
-            bad = middle
-    return good
+    return _bisect(1, many + 1, lambda n: still(_less(start, group, n * stride)))
 
 
 def _equal(positions: Sizes, grid: Grid) -> list[tuple[int, ...]]:
@@ -192,14 +179,7 @@ def _most(positions: Sizes, group: Sequence[int], limit: int, still: Test) -> in
     # A single symbol may fail again at smaller sizes; groups seldom do.
     if len(group) > 1 and not still(_less(positions, group, 1)):
         return 0
-    good, bad = 0, limit
-    while bad - good > 1:
-        middle = (good + bad) // 2
-        if still(_less(positions, group, middle)):
-            good = middle
-        else:
-            bad = middle
-    return good
+    return _bisect(0, limit, lambda by: still(_less(positions, group, by)))
 
 
 def _less(positions: Sizes, group: Sequence[int], by: int) -> Sizes:
@@ -210,11 +190,24 @@ def _boundary(
     inside: Sizes, outside: Sizes, index: int, holds: Test, grid: Grid
 ) -> int:
     """Bisect between two positions for the last one at which a test holds."""
-    good, bad = inside[index], outside[index]
+
+    def still(k: int) -> bool:
+        tried = _with(inside, index, k)
+        return grid.admits(tried) and holds(tried)
+
+    return _bisect(inside[index], outside[index], still)
+
+
+def _bisect(good: int, bad: int, holds: Callable[[int], bool]) -> int:
+    """Return the number next to ``bad``, or before, at which a test still holds.
+
+    Args:
+        good: a number at which it holds.
+        bad: a number at which it does not, larger or smaller.
+    """
     while abs(good - bad) > 1:
         middle = (good + bad) // 2
-        tried = _with(inside, index, middle)
-        if grid.admits(tried) and holds(tried):
+        if holds(middle):
             good = middle
         else:
             bad = middle

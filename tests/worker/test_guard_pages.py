@@ -14,6 +14,7 @@ from platform import machine
 import pytest
 
 from shrinkfx.protocol.choices import Guard
+from shrinkfx.worker import native
 from shrinkfx.worker.cpu_memory import guard_pages
 
 pytestmark = pytest.mark.processes
@@ -323,7 +324,7 @@ def test_failed_build_gives_a_reason(
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("CXX", compiler)
-    with pytest.raises(guard_pages.CannotGuard, match=r"compiler found|fails"):
+    with pytest.raises(native.CannotBuild, match=r"compiler found|fails"):
         guard_pages.build()
 
 

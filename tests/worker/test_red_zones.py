@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from shrinkfx.worker import native
 from shrinkfx.worker.cuda_memory import red_zones
 
 HERE = Path(__file__).parent
@@ -379,5 +380,5 @@ def test_missing_nvcc_is_reported_with_cuda_home(
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("CUDA_HOME", str(tmp_path))
-    with pytest.raises(red_zones.CannotGuard, match=r"nvcc .*CUDA_HOME"):
+    with pytest.raises(native.CannotBuild, match=r"nvcc .*CUDA_HOME"):
         red_zones.build()

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from shrinkfx.check.limits import UNLIMITED, Allowance
-from shrinkfx.check.oracle import ENOUGH, RUNS_PER_CHILD, CheckClient
+from shrinkfx.check.oracle import ENOUGH, RUNS_PER_CHILD, TIMES, CheckClient
 from shrinkfx.errors import BudgetExhausted
 from shrinkfx.failure.signature import ANY, Kind, Signature, Stage, is_until_target
 from shrinkfx.failure.verdict import Observation
@@ -25,7 +25,6 @@ process that shares nothing takes this long to import torch and compile a small 
 _MOST_S = 60.0
 """The longest default time limit of the runs, in seconds, after a long compilation."""
 
-_TIMES = "seconds", "cpu_seconds", "waited_s"
 """The times of an ``Observation``, which are divided among the runs of a process."""
 
 _SEPARATE_RUNS = 2
@@ -327,7 +326,7 @@ class Attempt:
         if alike and seen.runs == 1:
             self.seen.append(seen)  # a run that changes the program is not repeated
         elif self._may_share:
-            times = {name: getattr(seen, name) / runs for name in _TIMES}
+            times = {name: getattr(seen, name) / runs for name in TIMES}
             self.seen += [replace(seen, runs=1, **times)] * runs
 
     def _explains_failure(self) -> bool:

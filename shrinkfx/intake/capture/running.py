@@ -17,8 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
-from types import TracebackType
-from typing import IO, Self
+from typing import IO
 
 import shrinkfx
 from shrinkfx.check.client.orphans import kill_marked, new_mark, tag_process
@@ -76,7 +75,11 @@ class CapturedCommand:
         """
         _require_script(self.command)
         mark = new_mark()
-        with kill_at_end(mark), self._started(mark) as child, Terminal() as terminal:
+        with (
+            kill_at_end(mark),
+            self._started(mark) as child,
+            contextlib.closing(Terminal()) as terminal,
+        ):
             try:
                 return self._watched(child, patience, terminal)
             except KeyboardInterrupt:
@@ -124,7 +127,7 @@ class CapturedCommand:
                     self.command, child.wait(), hung=hung.pid, hung_s=patience.waited_s
                 )
             if steps and not shown:
-                terminal.take_back()  # PyTorch does not read it or handle Ctrl-C
+                terminal.close()  # PyTorch does not read it or handle Ctrl-C
             names = "; ".join(dict.fromkeys(step.name for step in steps))
             if names != shown:
                 shown = names
@@ -202,23 +205,12 @@ class Terminal:
                 self.is_lent = True
             os.killpg(group, signal.SIGCONT)
 
-    def take_back(self) -> None:
+    def close(self) -> None:
         """Make this process the foreground group again if the terminal was lent."""
         if self.is_lent:
             with contextlib.suppress(OSError, ValueError):
                 _give(os.getpgrp())
             self.is_lent = False
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.take_back()
 
 
 def _give(group: int) -> None:

@@ -26,10 +26,6 @@ _FLAGS = ("-x", "c", "-O2", "-fPIC", "-shared", "-pthread")
 _PAGE_BYTES = 4096
 
 
-class CannotGuard(Exception):
-    """There is no library to preload; the message says why."""
-
-
 def build() -> Path:
     """Compile the library, once for all runs of a user.
 
@@ -37,12 +33,9 @@ def build() -> Path:
         The path of the library.
 
     Raises:
-        CannotGuard: the library cannot be compiled or stored.
+        CannotBuild: the library cannot be compiled or stored.
     """
-    try:
-        return native.build(_SOURCE, _FLAGS, _FAULTS)
-    except native.CannotBuild as error:
-        raise CannotGuard(str(error)) from error
+    return native.build(_SOURCE, _FLAGS, _FAULTS)
 
 
 def guarded_environment(
@@ -100,7 +93,7 @@ def main() -> None:
     environment = dict(os.environ)
     try:
         environment = guarded_environment(environment, str(build()))
-    except CannotGuard as error:
+    except native.CannotBuild as error:
         environment[_WHY_NOT] = str(error)
     worker = [sys.executable, "-P", "-m", "shrinkfx.worker", *sys.argv[1:]]
     os.execve(sys.executable, worker, environment)

@@ -31,10 +31,6 @@ _COMPILE_S = 600.0
 _MOST_CHARACTERS = 4096
 
 
-class CannotGuard(Exception):
-    """There is no library; the message says what is missing."""
-
-
 class ZoneOverwritten(RuntimeError):
     """The program has overwritten the poison in a red zone."""
 
@@ -46,19 +42,14 @@ def build() -> Path:
         The path of the library.
 
     Raises:
-        CannotGuard: there is no nvcc, or it fails.
+        CannotBuild: there is no nvcc, or it fails.
     """
     nvcc = shutil.which("nvcc", path=_path())
     if nvcc is None:
         reason = "nvcc is not on the PATH nor in $CUDA_HOME/bin: install CUDA's toolkit"
-        raise CannotGuard(reason)
+        raise native.CannotBuild(reason)
     source = _HERE / "red_zones.cu"
-    try:
-        return native.build(
-            source, _FLAGS, *_INCLUDED, compiler=nvcc, timeout_s=_COMPILE_S
-        )
-    except native.CannotBuild as error:
-        raise CannotGuard(str(error)) from error
+    return native.build(source, _FLAGS, *_INCLUDED, compiler=nvcc, timeout_s=_COMPILE_S)
 
 
 def _path() -> str:
@@ -70,7 +61,7 @@ def prepare() -> str:
     """Build the library for the children of this process; return why not, or ''."""
     try:
         os.environ[LIBRARY] = str(build())
-    except CannotGuard as error:
+    except native.CannotBuild as error:
         return f"red zones cannot be built: {error}"
     return ""
 

@@ -217,39 +217,28 @@ class RunOutcome:
     """The outcome of one run on the interpreter.
 
     Attributes:
-        findings: the faults.
         accesses: the number of vector accesses that were checked.
         unseen: one line for each kernel, or part of a kernel, that was not run, with
             the reason.
         compares: whether the results can be compared with eager, because they depend on
             nothing that was not run.
-        restrided: the number of results of aten operators that were copied to the
-            strides of a GPU.
     """
 
-    findings: tuple[KernelFinding, ...] = ()
     accesses: int = 0
     unseen: tuple[str, ...] = ()
     compares: bool = True
-    restrided: int = 0
 
 
-def collect_outcome(
-    untried: Sequence[str] = (), contract: LayoutChecks | None = None
-) -> RunOutcome:
+def collect_outcome(untried: Sequence[str] = ()) -> RunOutcome:
     """Return the outcome of the latest checked run.
 
     Args:
         untried: the templates that code generation chose without timing.
-        contract: the layout checks of the run, if it had any.
     """
-    findings = CHECKER.findings + (contract.findings if contract else [])
-    restrided = contract.restrided if contract else 0
     if names := ", ".join(dict.fromkeys(CHECKER.untried)):
         untried = (*untried, f"further configurations of {names}")
     unseen = tuple(dict.fromkeys((*CHECKER.unseen, *untried)))
-    complete = not CHECKER.partial
-    return RunOutcome(tuple(findings), CHECKER.accesses, unseen, complete, restrided)
+    return RunOutcome(CHECKER.accesses, unseen, not CHECKER.partial)
 
 
 @contextlib.contextmanager
@@ -357,7 +346,7 @@ class CheckedModule:
             if self.probe is Probe.REAL or not self._contract.findings:
                 raise
         finally:
-            self.outcome = collect_outcome(self.untried, self._contract)
+            self.outcome = collect_outcome(self.untried)
             weights = self._weights.values()
             self._unwritten = [w for w in weights if w in CHECKER.partial]
         if self.probe is Probe.CONTRACT and self._contract.findings:
@@ -539,7 +528,6 @@ class LayoutChecks:
     def start(self) -> None:
         """Forget the findings of the last call."""
         self.findings: list[KernelFinding] = []
-        self.restrided = 0
 
     def check_each(self, values: Any, sizes: Any, strides: Any, operator: str) -> None:
         """Compare inputs with their declared sizes and strides."""
@@ -573,7 +561,6 @@ class LayoutChecks:
             as_on_cpu = value.stride() in self._on_cpu.get(operator, ())
             as_on_cpu = as_on_cpu and value.dtype is dtype
             if (is_aten or as_on_cpu) and tuple(value.shape) == tuple(size):
-                self.restrided += 1
                 copied = allocate(size, stride, dtype).copy_(value)
                 CHECKER.roles.set_role(copied, f"result of {_short(operator)}")
                 return copied

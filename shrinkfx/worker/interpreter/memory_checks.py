@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 
+from shrinkfx.program.listing.tensor_specs import storage_span
 from shrinkfx.worker.interpreter.findings import (
     Fault,
     KernelFinding,
@@ -59,9 +60,6 @@ class PartialMemory:
     def restore(self, state: dict[int, torch.UntypedStorage]) -> None:
         """Restore the state that ``copy_state`` returned."""
         self._by_address = state
-
-    def clear(self) -> None:
-        self._by_address.clear()
 
 
 def _storages(values: Any) -> Iterable[torch.UntypedStorage]:
@@ -113,13 +111,6 @@ UNWRITTEN = "buffer"
 _NO_RESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)
 
 
-def count_spanned_elements(size: Sequence[int], stride: Sequence[int]) -> int:
-    """Return the number of elements from a tensor's first to its last element."""
-    if 0 in size:
-        return 0
-    return 1 + sum((n - 1) * s for n, s in zip(size, stride, strict=True))
-
-
 def allocate(
     size: Sequence[int], stride: Sequence[int], dtype: torch.dtype
 ) -> torch.Tensor:
@@ -127,7 +118,7 @@ def allocate(
 
     Floats are NaN, so that a read of unwritten memory shows in the results.
     """
-    count = count_spanned_elements(size, stride)
+    count = storage_span(size, stride)
     if count * dtype.itemsize >= SPARSE_BYTES:
         flat = map_sparse_vector(count, dtype)
     else:
@@ -162,10 +153,8 @@ def copy_to_exact_size(value: torch.Tensor) -> torch.Tensor:
     A tensor of ``SPARSE_BYTES`` or more is returned uncopied, because memory may not
     hold it twice.
     """
-    if (
-        count_spanned_elements(value.shape, value.stride()) * value.element_size()
-        >= SPARSE_BYTES
-    ):
+    span = storage_span(value.shape, value.stride())
+    if span * value.element_size() >= SPARSE_BYTES:
         return value
     copied = allocate(value.shape, value.stride(), value.dtype)
     if copied.numel():
@@ -216,10 +205,6 @@ class Roles:
     def get_role(self, value: torch.Tensor) -> str:
         """Return the role of a tensor's storage, or '' if it is unknown."""
         return self._by_storage.get(value.untyped_storage().data_ptr(), "")
-
-    def clear(self) -> None:
-        self._by_storage.clear()
-        self._storages.clear()
 
 
 # A pointer carries its kernel argument (``ROOT``) through arithmetic and changes of
@@ -330,12 +315,8 @@ class Checker:
         in_eager: bool = False,
     ) -> None:
         """Start to report, and forget earlier findings."""
-        self.probe, self.launch, self.operators = probe, None, operators or {}
-        self.in_eager = in_eager
-        self.accesses, self.findings, self.unseen, self.launched = 0, [], [], []
-        self.configuration, self.tried, self.untried = "", 0, []
-        self.roles.clear()
-        self.partial.clear()
+        fresh = Checker(probe, operators=operators or {}, in_eager=in_eager)
+        vars(self).update(vars(fresh))
 
     def stop(self) -> None:
         """Stop to report; keep the findings."""

@@ -131,7 +131,9 @@ def load(setup: Setup) -> Program:
     files = (archive, setup.inputs) if setup.inputs else (archive,)
     length = sum(os.path.getsize(file) for file in files if os.path.exists(file))
     try:
-        with limit_memory(_EXTRA_BYTES + _FACTOR * length):
+        # Allocations that add more fail.
+        most = _data_bytes() + _EXTRA_BYTES + _FACTOR * length
+        with _limit(resource.RLIMIT_DATA, most):
             return _load(setup, archive)
     except MemoryError:
         more = f"more memory than {_FACTOR} times its size and {_EXTRA_BYTES >> 30} GiB"
@@ -323,35 +325,26 @@ def limit_cpu_time(cpu_seconds: float) -> Iterator[None]:
 
     A signal handler could not do it, because Python runs none during a single C call.
     """
-    soft, hard = resource.getrlimit(resource.RLIMIT_CPU)
-    core_soft, core_hard = resource.getrlimit(resource.RLIMIT_CORE)
     end = math.ceil(time.process_time() + cpu_seconds)
-    finite = [limit for limit in (soft, hard, end) if limit != resource.RLIM_INFINITY]
     signal.signal(signal.SIGXCPU, signal.SIG_DFL)
-    resource.setrlimit(resource.RLIMIT_CORE, (0, core_hard))
-    resource.setrlimit(resource.RLIMIT_CPU, (min(finite), hard))
-    try:
+    with _limit(resource.RLIMIT_CORE, 0), _limit(resource.RLIMIT_CPU, end):
         yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_CPU, (soft, hard))
-        resource.setrlimit(resource.RLIMIT_CORE, (core_soft, core_hard))
 
 
 @contextlib.contextmanager
-def limit_memory(most: int) -> Iterator[None]:
-    """Let allocations fail in the block if they add more than that many bytes."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    limits = (soft, hard, _data_bytes() + most)
-    finite = [limit for limit in limits if limit != resource.RLIM_INFINITY]
-    resource.setrlimit(resource.RLIMIT_DATA, (min(finite), hard))
+def _limit(kind: int, most: int) -> Iterator[None]:
+    """Lower a resource limit of this process in the block."""
+    soft, hard = resource.getrlimit(kind)
+    finite = [limit for limit in (soft, hard, most) if limit != resource.RLIM_INFINITY]
+    resource.setrlimit(kind, (min(finite), hard))
     try:
         yield
     finally:
-        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
+        resource.setrlimit(kind, (soft, hard))
 
 
 def _data_bytes() -> int:
-    """Return the data size of this process, in bytes, which the limit is added to."""
+    """Return the data size of this process in bytes."""
     with open("/proc/self/statm") as file:
         return int(file.read().split()[5]) * resource.getpagesize()
 

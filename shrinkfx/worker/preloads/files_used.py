@@ -12,7 +12,7 @@ import sysconfig
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any, Self
 
 import shrinkfx
@@ -45,12 +45,7 @@ class FileRecorder:
         _recorders.append(self)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         _recorders.remove(self)
 
     def record_event(self, event: str, arguments: tuple[Any, ...]) -> None:

@@ -13,8 +13,6 @@ import torch
 from shrinkfx.errors import SEE_DOCTOR, LoadError
 from shrinkfx.versions import RANGE
 
-READ_IN = "2.11 to 2.15"
-
 
 class MissingName(LoadError):
     """This PyTorch lacks a private name that shrinkfx uses."""
@@ -38,7 +36,6 @@ class Feature:
         attributes: the attributes of these objects, such as ``"CppBuilder.build"``.
         texts: by file in the folder of torch, lines that it must contain: generated
             code that shrinkfx matches, and names of C++.
-        read_in: the versions in which the names were read.
     """
 
     name: str
@@ -46,7 +43,6 @@ class Feature:
     without: str
     attributes: tuple[str, ...] = ()
     texts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    read_in: str = READ_IN
 
     def resolve(self, name: str) -> Any:
         """Import the object of a name. A module's ``__getattr__`` calls this.

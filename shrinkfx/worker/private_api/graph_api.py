@@ -31,13 +31,10 @@ FEATURE = Feature(
     attributes=(
         "DispatchKey.CompositeImplicitAutograd",
         "DispatchKey.Python",
-        "pytree.MappingKey",
         "pytree.NO_SERIALIZED_TYPE_NAME_FOUND",
         "pytree.SERIALIZED_TYPE_TO_PYTHON_TYPE",
         "pytree.SUPPORTED_NODES",
-        "pytree.SUPPORTED_SERIALIZED_TYPES",
         "pytree.tree_flatten",
-        "pytree.tree_flatten_with_path",
         "pytree.tree_leaves",
         "pytree.tree_map",
         "pytree.tree_structure",

@@ -7,7 +7,6 @@ FEATURE = Feature(
     names={
         "inductor": "torch._inductor",
         "config": "torch._inductor.config",
-        "codecache": "torch._inductor.codecache",
         "aoti_compile_and_package": "torch._inductor:aoti_compile_and_package",
         "aoti_load_package": "torch._inductor:aoti_load_package",
         "default_cache_dir": (

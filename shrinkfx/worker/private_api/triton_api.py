@@ -5,12 +5,10 @@ from shrinkfx.worker.private_api.feature import Feature
 FEATURE = Feature(
     "Triton's interpreter",
     names={
-        "ASTSource": "triton.compiler:ASTSource",
         "Autotuner": "triton.runtime.autotuner:Autotuner",
         "GPUTarget": "triton.backends.compiler:GPUTarget",
         "InterpretedFunction": "triton.runtime.interpreter:InterpretedFunction",
         "JITFunction": "triton.runtime.jit:JITFunction",
-        "OutOfResources": "triton.runtime.errors:OutOfResources",
         "TensorHandle": "triton.runtime.interpreter:TensorHandle",
         "driver": "triton.runtime:driver",
         "interpreter": "triton.runtime.interpreter",
@@ -33,7 +31,6 @@ FEATURE = Feature(
         "interpreter_builder.set_grid_idx",
     ),
     without="CUDA programs can only be checked on a GPU",
-    read_in="3.6 to 3.9",
 )
 
 __getattr__ = FEATURE.resolve
