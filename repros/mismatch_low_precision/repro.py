@@ -8,9 +8,9 @@
 # Expect:  an AssertionError: the compiled result differs from eager;
 #          once the bug is fixed it prints "no longer fails" and exits with 0.
 # Failure: mismatch | compare
-# Cause:   aten.matmul.default (make.py:39) in kernel cpp_fused_bmm_expand_0 computes
-#          a wrong result: its inputs agree with eager, but its dtype is torch.int64,
-#          eager's torch.int8.
+# Cause:   aten.matmul.default (make.py:39) in kernel cpp_fused_bmm_expand_0 computes a
+#          wrong result: its inputs agree with eager, but the result has dtype
+#          torch.int64 instead of torch.int8.
 # Seen on: torch 2.13.0+cpu, Python 3.11.7, g++ 12.2.0, on Linux x86_64
 # Made by: shrinkfx mismatch_low_precision.pt2 --until mismatch --out out_mismatch_low_precision
 

@@ -7,8 +7,8 @@
 #          once the bug is fixed it prints "no longer fails" and exits with 0.
 # Failure: mismatch | compare
 # Cause:   aten.ldexp.Tensor (pytorch_197091.py:7, model) in kernel cpp_fused_ldexp_0
-#          computes a wrong result: its inputs agree with eager, but its dtype is
-#          torch.float32, eager's torch.float16.
+#          computes a wrong result: its inputs agree with eager, but the result has
+#          dtype torch.float32 instead of torch.float16.
 #          The failure disappears when lowering 0 (aten.ldexp.Tensor) falls back to
 #          the eager kernel: the failure needs Inductor's code for this operator.
 # Seen on: torch 2.15.0+cu132, Python 3.11.7, g++ 12.2.0, on Linux x86_64

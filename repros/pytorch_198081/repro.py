@@ -7,8 +7,8 @@
 #          once the bug is fixed it prints "no longer fails" and exits with 0.
 # Failure: mismatch | compare
 # Cause:   aten.any.default (pytorch_198081.py:7, model) in kernel cpp_fused_any_0
-#          computes a wrong result: its inputs agree with eager, but its dtype is
-#          torch.bool, eager's torch.uint8.
+#          computes a wrong result: its inputs agree with eager, but the result has
+#          dtype torch.bool instead of torch.uint8.
 #          The failure disappears when lowering 0 (aten.any.default) falls back to the
 #          eager kernel: the failure needs Inductor's code for this operator.
 # Seen on: torch 2.15.0+cu132, Python 3.11.7, g++ 12.2.0, on Linux x86_64

@@ -12,7 +12,7 @@
 #          once the bug is fixed it prints "no longer fails" and exits with 0.
 # Failure: mismatch | compare
 # Cause:   A value in kernel cpp_fused_abs_0 computes a wrong result: its inputs agree
-#          with eager, but its shape is (4,), eager's (7,).
+#          with eager, but the result has shape (4,) instead of (7,).
 # Seen on: torch 2.13.0+cpu, Python 3.11.7, g++ 12.2.0, on Linux x86_64
 # Made by: shrinkfx sweep_size_from_derived_dim.pt2 --inputs failing-1.pt --until mismatch --out out_sweep2
 

@@ -232,10 +232,11 @@ def _blame_input_producer(found: Explanation, wrong: WrongValue | None) -> Expla
     """Blame the operator that computed a wrong input of the failing operator."""
     if wrong is None:
         return found
-    cause = (*wrong.cause[: SENTENCES - 1], *_explained(found.cause[:1]))
-    if not found.cause:
+    effect, stop = _explained(found.cause[:1]), found.compile_error
+    if not effect or (stop and stop.names_no_place):
         names = join_operators(wrong.without)
-        cause = (*cause, f"The failing operator computes from this result: {names}.")
+        effect = (f"The failing operator uses this result: {names}.",)
+    cause = (*wrong.cause[: SENTENCES - 1], *effect)
     return replace(found, values=wrong, culprits=wrong.culprits, cause=cause)
 
 
@@ -268,8 +269,7 @@ def _add_mismatch(found: Explanation, mismatch: OperatorMismatch) -> Explanation
 
 
 _RECORDED = (
-    " The kernels were examined with AOTInductor, with which the program fails in the "
-    "same way."
+    " This was found with AOTInductor, with which the program fails in the same way."
 )
 """Said after a sentence about a kernel, if torch.compile compiled the program."""
 

@@ -444,7 +444,9 @@ def _nearest(
         found.append((distance, access))
     nearest = min(found, key=itemgetter(0), default=None)
     if nearest is None or nearest[0] > (_NEAR_BYTES if among else _PAGE_BYTES):
-        access = Access("", "", None, None, None)
+        # For a null pointer, an index says nothing.
+        away = nearest[1].offset if nearest and nearest[0] < at / 2 else None
+        access = Access("", "", None, away, None)
     else:
         access = nearest[1]
     return replace(access, address=address)
@@ -487,7 +489,10 @@ def _describe_crash(chain: Chain, address: str, *, is_exact: bool) -> str:
     if access is None or not address:
         return f"{where} crashes the process; why is not known."
     if access.argument is None:
-        return f"{where} accesses address {address}, which is not near any argument."
+        far = f"{where} accesses address {address}, which is not near any argument"
+        if access.offset is None:
+            return f"{far}."
+        return f"{far}: it would be index {access.offset:,} of the nearest one."
     index = f"index {access.offset}"
     if access.offset is not None and access.elements is not None:
         index = describe_index(access.offset, access.elements)
@@ -694,9 +699,8 @@ def find_culprits(
         )
     if not loads and user:
         return (user, *_readers(view, chain, user)), (
-            f"The index is {_formula(chain)}, which is not "
-            "computed from the values of a tensor: it comes "
-            f"from the lowering of {user.operator}."
+            f"The index {_formula(chain)} does not depend on the values of a tensor: "
+            f"the lowering of {user.operator} generates it."
         )
     if loads and user and _all_as_in_eager(view, chain, user):
         return checked_by, (

@@ -51,6 +51,11 @@ class StopPoint(Message):
     comes_of: tuple[Operator, ...] = ()
 
     @property
+    def names_no_place(self) -> bool:
+        """Whether the cause is only that the run fails, with the failure's message."""
+        return not self.kernel and self.doing == "the run"
+
+    @property
     def cause(self) -> tuple[str, ...]:
         """The cause in at most three sentences; empty if not known."""
         if not self.doing:

@@ -181,7 +181,7 @@ def explanation_lines(explanation: Explanation, failure: Signature) -> tuple[str
     lines = [f"cause:    {short_kernels(s)}" for s in explanation.cause]
     lines += [f"more:     {short_kernels(s)}" for s in _left_out(explanation)]
     lines += _code(explanation)
-    lines += _operators(explanation.operators)
+    lines += _operators(explanation)
     if (decided := explanation.decisions) is not None:
         more = [
             s for s in format_decisions(decided, failure) if s not in explanation.cause
@@ -215,10 +215,11 @@ def _code(explanation: Explanation) -> Iterator[str]:
                 yield f"code:     {where}: {cut_text(text, _WIDTH)}"
 
 
-def _operators(operators: Sequence[Operator]) -> Iterator[str]:
-    """Yield the places of operators in the user's model, if known."""
+def _operators(found: Explanation) -> Iterator[str]:
+    """Yield the culprits, and the places of operators in the user's model, if known."""
+    operators, culprits = found.operators, found.culprits
     calls = Counter(str(operator) for operator in operators)
-    known = {str(o) for o in operators if o.line or o.module}
+    known = {str(o) for o in operators if o.line or o.module or o in culprits}
     for name in [*calls][:_OPERATORS]:
         if name in known:
             times = f": {calls[name]} calls" if calls[name] > 1 else ""

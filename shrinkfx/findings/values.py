@@ -125,8 +125,10 @@ class WrongValue(Message):
             evidence.append("in a kernel that also returns its intermediate values")
         if self.without:
             operators = _some([o.operator for o in self.without])
-            evidence.append(f"in a program without {operators}")
-        measured = f" The error was measured {', '.join(evidence)}." if evidence else ""
+            evidence.append(
+                f"in the program without {operators}, where the failure shows"
+            )
+        measured = f" This was measured {', '.join(evidence)}." if evidence else ""
         if self.fused:
             how = f"fused {place}, give a wrong result{call}: {how}"
             return f"{what}, {how}.{measured}"

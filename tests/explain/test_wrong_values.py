@@ -91,7 +91,10 @@ TABLES = {
     ),
     "an unknown value before": kernel_values(RANDOM, TANH),
     "another dtype": kernel_values(
-        replace(FAULTY, wrong=Wrong(metadata="its dtype is torch.int64, eager's int8"))
+        replace(
+            FAULTY,
+            wrong=Wrong(metadata="the result has dtype int64 instead of int8"),
+        )
     ),
     "NaN": kernel_values(replace(FAULTY, wrong=NANS)),
     "zero in eager, in the only kernel of torch.compile": kernel_values(

@@ -225,10 +225,12 @@ def test_calls_from_one_source_line_are_printed_once() -> None:
     )
 
 
-def test_operator_without_a_source_location_has_no_line() -> None:
-    assert (
-        explanation_lines(
-            Explanation(operators=(Operator("n", "aten.relu.default"),)), FAILURE
-        )
-        == ()
+def test_operator_without_a_source_location_has_a_line_if_it_is_the_culprit() -> None:
+    unknown = Operator("n", "aten.relu.default")
+    found = Explanation(
+        operators=(unknown, Operator("t", "aten.tanh.default", "m.py:2"))
     )
+    place = "location: aten.tanh.default (m.py:2)"
+    assert explanation_lines(found, FAILURE) == (place,)
+    found = replace(found, culprits=(unknown,))
+    assert explanation_lines(found, FAILURE) == ("location: aten.relu.default", place)

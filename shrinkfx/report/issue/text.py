@@ -480,8 +480,7 @@ def _drop_repeated_parts(text: str, facts: IssueFacts, explanation: Explanation)
     if not (fails and first and first in text):
         return text
     stop = explanation.compile_error
-    is_more = stop is not None and (stop.kernel or stop.doing != "the run")
-    return f"{doing} fails." if is_more else ""
+    return f"{doing} fails." if stop and not stop.names_no_place else ""
 
 
 def quote_failing_code(explanation: Explanation, comment: str) -> str:
@@ -512,7 +511,8 @@ def title_of(facts: IssueFacts, explanation: Explanation, traits: Traits) -> str
     symptom, preposition, detail = _symptom(facts, known.wrong if known else None)
     if preposition == "in" and not explanation.culprits:
         preposition = "with"
-    if facts.kind is Kind.NAN and explanation.values and explanation.values.tiny:
+    wrong = explanation.values
+    if wrong and (wrong.without or (facts.kind is Kind.NAN and wrong.tiny)):
         preposition = "after a wrong result of"
     mismatch = find_operator_mismatch(explanation)
     names = list_named_operators(facts, explanation)

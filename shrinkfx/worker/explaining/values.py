@@ -750,7 +750,7 @@ def measure_difference(
         a, e = getattr(actual, what), getattr(expected, what)
         if a != e:
             a, e = (tuple(v) if what == "shape" else v for v in (a, e))
-            return Wrong(metadata=f"its {what} is {a}, eager's {e}")
+            return Wrong(metadata=f"the result has {what} {a} instead of {e}")
     if exact is not None and exact.shape != expected.shape:
         exact = None
     a, e = widen(actual), widen(expected)
