@@ -220,6 +220,7 @@ def _in_own_process(*arguments: str) -> Any:
 def in_words(row: Row) -> Iterator[str]:
     """State the figures of a row, and how often the plain steps fit into them."""
     all_plain, found = sum(row.plain.values()), row.result
+    unloaded = all_plain - row.plain["load"]
     steps = ", ".join(f"{name} {spent:.1f}" for name, spent in row.plain.items())
     yield f"{row.weights / 1e6:,.0f} million weights, {row.operators} operators"
     peak = row.plain_peak_bytes / 1e9
@@ -233,7 +234,7 @@ def in_words(row: Row) -> Iterator[str]:
     )
     baseline = found["parts"].get("baseline", 0.0)
     yield (
-        f"  baseline: {baseline / all_plain:.2f} x plain; peak "
+        f"  baseline: {baseline / unloaded:.2f} x plain without load; peak "
         f"{row.peak_bytes / 1e9:.1f} GB; written {row.written / row.file_bytes:.2f} x "
         f"the program's {row.file_bytes / 1e9:.2f} GB"
     )

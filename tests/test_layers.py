@@ -360,9 +360,9 @@ BUDGETS = {
     "check": 3_411,
     "cli": 1_744,
     "events": 360,
-    "explain": 2_366,
+    "explain": 2_365,
     "failure": 1_490,
-    "findings": 841,
+    "findings": 839,
     "intake": 1_923,
     "journal": 377,
     "options": 575,
@@ -378,7 +378,7 @@ BUDGETS = {
     "testing": 370,
     "top": 175,
     "campaign": 907,
-    "worker": 16_869,
+    "worker": 16_864,
 }
 """The most code lines of each package. Raising one needs a dated reason in
 ``docs/decisions.md``; lower it when a package has become smaller."""

@@ -232,10 +232,9 @@ def _blame_input_producer(found: Explanation, wrong: WrongValue | None) -> Expla
     """Blame the operator that computed a wrong input of the failing operator."""
     if wrong is None:
         return found
-    effect, stop = _explained(found.cause[:1]), found.compile_error
-    if not effect or (stop and stop.names_no_place):
-        names = join_operators(wrong.without)
-        effect = (f"The failing operator uses this result: {names}.",)
+    stop = found.compile_error
+    states_failure = stop is not None and stop.names_no_place
+    effect = () if states_failure else _explained(found.cause[:1])
     cause = (*wrong.cause[: SENTENCES - 1], *effect)
     return replace(found, values=wrong, culprits=wrong.culprits, cause=cause)
 

@@ -125,9 +125,7 @@ class WrongValue(Message):
             evidence.append("in a kernel that also returns its intermediate values")
         if self.without:
             operators = _some([o.operator for o in self.without])
-            evidence.append(
-                f"in the program without {operators}, where the failure shows"
-            )
+            evidence.append(f"in the program without {operators}, which ends normally")
         measured = f" This was measured {', '.join(evidence)}." if evidence else ""
         if self.fused:
             how = f"fused {place}, give a wrong result{call}: {how}"

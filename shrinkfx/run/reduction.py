@@ -459,13 +459,12 @@ def check_rest(program: Subject, state: SearchResult) -> None:
     except BudgetExhausted:
         return  # the search itself is complete
     state.rest = verdict.outcome.value
+    more = f" or any call of {', '.join(sorted(wrong))}" if wrong else ""
+    without = f"without the operators of the reduced program{more}, the input program"
     if verdict.outcome is Outcome.PASSED:
-        context.note("without them, the input program passes")
+        context.note(f"{without} passes")
     if verdict.outcome is Outcome.REPRODUCED:
         state.second = [(rest, verdict)]
-        more = f" or any call of {', '.join(sorted(wrong))}" if wrong else ""
-        context.note(
-            f"note: without the operators of the reduced program{more}, the input "
-            "program fails as well, because of the same bug or another one; for a "
-            f"repro: shrinkfx --candidate {rest.digest[:DIGITS]} --out {context.out}"
-        )
+        repro = f"shrinkfx --candidate {rest.digest[:DIGITS]} --out {context.out}"
+        why = "because of the same bug or another one"
+        context.note(f"note: {without} fails as well, {why}; for a repro: {repro}")

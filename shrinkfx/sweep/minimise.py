@@ -199,7 +199,7 @@ def _boundary(
 
 
 def _bisect(good: int, bad: int, holds: Callable[[int], bool]) -> int:
-    """Return the number next to ``bad``, or before, at which a test still holds.
+    """Bisect between two numbers for the last one at which a test holds.
 
     Args:
         good: a number at which it holds.

@@ -235,8 +235,9 @@ def variants_of_copy(known: CompiledView) -> Iterator[tuple[str, Chain]]:
     cut = logged("launch k a=0x10\ndone k\ncut\nfault 0x8 k 3\n")
     yield "copy: the log was cut", access_chain(cut)
     far = "in_ptr0=0x7f0000000000 in_ptr1=0x7f0000000800 out_ptr0=0x7f0000001000"
-    away = logged(f"launch {kernel.name} {far}\nfault 0x7f8000000000 {kernel.name} 3\n")
-    yield "copy: the address is far away", access_chain(away)
+    for side, address in ("above", "0x7f8000000000"), ("below", "0x7e8000000000"):
+        away = logged(f"launch {kernel.name} {far}\nfault {address} {kernel.name} 3\n")
+        yield f"copy: the address is far {side}", access_chain(away)
     lines = kernel.text.split("\n")
     line = next(n for n, text in enumerate(lines) if "volatile float" in text)
     report = MemoryReport("SEGV", "read", 4, kernel.name, kernel.first_line + line, "")

@@ -253,6 +253,8 @@ def cases_of_cause() -> Iterator[tuple[str, Case]]:
     facts = replace(FACTS, kind=Kind.EXCEPTION, message="RuntimeError: no such dtype")
     before = WrongValue(culprits=(GUILTY,), without=(Operator("n", "aten.mm.default"),))
     yield case("error after a wrong result", facts, values=before)
+    unnamed = replace(before, culprits=())
+    yield case("error after a wrong value", facts, values=unnamed, culprits=())
     access = Access("", "", None, None, None, address="0x8")
     yield case("line of an address", chain=Chain(code=code, access=access))
     code = (CodeLine(1, "    x = i"), CodeLine(2, "    tl.load(x)", at_fault=True))

@@ -67,13 +67,23 @@ def _lowered(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
 def test_first_lowering_runs_after_a_child_survives_lowering(
     tmp_path: Path, lowered: list[Path], ending: Ending, survived: bool
 ) -> None:
-    first = FirstLowering(program(), tmp_path)
+    first = FirstLowering(program(), tmp_path, Backend.AOTI)
     first.lower_before(CHECK)
     first.note_ending(CHECK, ending)
     assert lowered == []
     for _ in range(2):
         first.lower_before(CHECK)
     assert len(lowered) == survived
+
+
+@pytest.mark.parametrize("stage", ["compile", "run"])
+def test_torch_compile_is_used_only_after_a_child_survives_the_cpp_compiler(
+    tmp_path: Path, lowered: list[Path], stage: str
+) -> None:
+    first = FirstLowering(program(), tmp_path, Backend.INDUCTOR)
+    first.note_ending(CHECK, Ending("exit", stage=stage, answer=Raised("E", "planted")))
+    first.lower_before(CHECK)
+    assert len(lowered) == (stage == "run")
 
 
 @pytest.mark.parametrize(
@@ -88,7 +98,7 @@ def test_first_lowering_runs_after_a_child_survives_lowering(
 def test_first_lowering_is_skipped_for_requests_without_lowering(
     tmp_path: Path, lowered: list[Path], request_: Request
 ) -> None:
-    first = FirstLowering(program(), tmp_path)
+    first = FirstLowering(program(), tmp_path, Backend.AOTI)
     first.note_ending(CHECK, PASSES)
     first.lower_before(request_)
     assert lowered == []
@@ -97,7 +107,7 @@ def test_first_lowering_is_skipped_for_requests_without_lowering(
 def test_surviving_another_request_does_not_allow_first_lowering(
     tmp_path: Path, lowered: list[Path]
 ) -> None:
-    first = FirstLowering(program(), tmp_path)
+    first = FirstLowering(program(), tmp_path, Backend.AOTI)
     first.note_ending(Request(Describe()), PASSES)
     first.lower_before(CHECK)
     assert lowered == []
@@ -107,7 +117,8 @@ def test_surviving_another_request_does_not_allow_first_lowering(
 def test_first_lowering_is_skipped_for_programs_not_on_the_cpu(
     tmp_path: Path, lowered: list[Path], device: str | None
 ) -> None:
-    first = FirstLowering(program(device) if device else None, tmp_path)
+    loaded = program(device) if device else None
+    first = FirstLowering(loaded, tmp_path, Backend.AOTI)
     first.note_ending(CHECK, PASSES)
     first.lower_before(CHECK)
     assert lowered == []
@@ -120,7 +131,7 @@ def test_marker_file_exists_only_during_first_lowering(
     name = "shrinkfx.worker.aoti.first_lowering.lower_two_operators"
     at_work = tmp_path / LOWERING
     monkeypatch.setattr(name, lambda *_: there.append(at_work.exists()))
-    first = FirstLowering(program(), tmp_path)
+    first = FirstLowering(program(), tmp_path, Backend.AOTI)
     first.note_ending(CHECK, PASSES)
     first.lower_before(CHECK)
     assert there == [True]
@@ -135,7 +146,7 @@ def test_failing_first_lowering_does_not_end_the_server(
 
     name = "shrinkfx.worker.aoti.first_lowering.lower_two_operators"
     monkeypatch.setattr(name, fail)
-    first = FirstLowering(program(), tmp_path)
+    first = FirstLowering(program(), tmp_path, Backend.AOTI)
     first.note_ending(CHECK, PASSES)
     for _ in range(2):
         first.lower_before(CHECK)
@@ -234,4 +245,5 @@ def test_generated_code_is_the_same_after_first_lowering(
     )
     assert "tanh" in alone
     assert "sin" in of_two_operators
+    assert ("async_compile" in of_two_operators) == (backend == Backend.INDUCTOR)
     assert after == alone

@@ -25,8 +25,6 @@ process that shares nothing takes this long to import torch and compile a small 
 _MOST_S = 60.0
 """The longest default time limit of the runs, in seconds, after a long compilation."""
 
-"""The times of an ``Observation``, which are divided among the runs of a process."""
-
 _SEPARATE_RUNS = 2
 """The number of runs, one per process, before wrong results may share a process."""
 

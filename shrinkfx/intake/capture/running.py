@@ -184,7 +184,7 @@ _WANTS_IT = (signal.SIGTTIN, signal.SIGTTOU)
 
 
 class Terminal:
-    """Lends the terminal, and takes it back at the end of the ``with`` block.
+    """Lends the terminal. ``close`` takes it back, and then it can be lent again.
 
     Attributes:
         is_lent: whether Ctrl-C reaches only the script.

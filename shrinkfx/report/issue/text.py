@@ -511,8 +511,8 @@ def title_of(facts: IssueFacts, explanation: Explanation, traits: Traits) -> str
     symptom, preposition, detail = _symptom(facts, known.wrong if known else None)
     if preposition == "in" and not explanation.culprits:
         preposition = "with"
-    wrong = explanation.values
-    if wrong and (wrong.without or (facts.kind is Kind.NAN and wrong.tiny)):
+    wrong, is_nan = explanation.values, facts.kind is Kind.NAN
+    if wrong and (wrong.tiny if is_nan else wrong.culprits and wrong.without):
         preposition = "after a wrong result of"
     mismatch = find_operator_mismatch(explanation)
     names = list_named_operators(facts, explanation)

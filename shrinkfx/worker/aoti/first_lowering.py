@@ -68,9 +68,7 @@ class FirstLowering:
         backend: what children compile programs with.
     """
 
-    def __init__(
-        self, program: Program | None, directory: Path, backend: str = Backend.AOTI
-    ) -> None:
+    def __init__(self, program: Program | None, directory: Path, backend: str) -> None:
         self._folder = directory / "first-lowering"
         self._backend = backend
         # Inductor registers patterns for one device; a second causes duplicate errors.
@@ -82,8 +80,12 @@ class FirstLowering:
 
     def note_ending(self, request: Request, ending: Ending) -> None:
         """Note whether the child of a request has survived a lowering."""
-        if isinstance(request.task, _LOWER) and _has_survived_lowering(ending):
-            self._was_survived = True
+        # torch.compile also runs the C++ compiler, which the child must survive, too.
+        stops_early = (
+            self._backend == Backend.INDUCTOR and ending.stage == Stage.COMPILE
+        )
+        if isinstance(request.task, _LOWER) and not stops_early:
+            self._was_survived |= _has_survived_lowering(ending)
 
     def lower_before(self, request: Request) -> None:
         """Do the first lowering now, if the child of this request would do one."""
@@ -134,11 +136,11 @@ class _Two(torch.nn.Module):
         return torch.sum(torch.sin(x), 1)
 
 
-def lower_two_operators(folder: Path, backend: str = Backend.AOTI) -> None:
+def lower_two_operators(folder: Path, backend: str) -> None:
     """Lower a small program, and restore the other state of this process.
 
-    With the backend for torch.compile, the program is compiled as well, which finds
-    the precompiled header of kernels. It is not run.
+    With torch.compile, also compile the program's kernel, so that this process knows
+    the path of the precompiled header. The program does not run.
 
     Args:
         folder: an empty folder, which must stay.
@@ -149,7 +151,6 @@ def lower_two_operators(folder: Path, backend: str = Backend.AOTI) -> None:
         exported = torch.export.export(_Two(), inputs.args)
         if backend == Backend.INDUCTOR:
             CompiledProgram(exported, folder, {}, lambda stage: None, inputs)
-            torch.compiler.reset()
             return
         with contextlib.suppress(StepPassed), fast_build(folder, Step.LOWERING):
             build(exported, folder, with_plain_wrapper({}))

@@ -131,7 +131,7 @@ def load(setup: Setup) -> Program:
     files = (archive, setup.inputs) if setup.inputs else (archive,)
     length = sum(os.path.getsize(file) for file in files if os.path.exists(file))
     try:
-        # Allocations that add more fail.
+        # An allocation beyond this limit fails.
         most = _data_bytes() + _EXTRA_BYTES + _FACTOR * length
         with _limit(resource.RLIMIT_DATA, most):
             return _load(setup, archive)

@@ -1,9 +1,9 @@
 """The private names of PyTorch and Triton that shrinkfx uses.
 
-There is a module for each feature. Its ``FEATURE`` lists the names, their places, the
-versions in which they were read, and what happens without them. The rest of the worker
-takes the names from here, as in ``fast_build_api.CppBuilder``; a name is imported when
-it is used. Porting to a new PyTorch begins with ``tests/worker/test_private_api.py``.
+There is a module for each feature. Its ``FEATURE`` lists the names, their places, and
+what happens without them. The rest of the worker takes the names from here, as in
+``fast_build_api.CppBuilder``; a name is imported when it is used. Porting to a new
+PyTorch begins with ``tests/worker/test_private_api.py``.
 """
 
 from shrinkfx.worker.private_api import (
