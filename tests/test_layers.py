@@ -357,7 +357,7 @@ def test_strategies_refuse_a_second_name() -> None:
 
 BUDGETS = {
     "api": 505,
-    "check": 3_411,
+    "check": 3_410,
     "cli": 1_744,
     "events": 360,
     "explain": 2_365,
@@ -369,8 +369,8 @@ BUDGETS = {
     "preloads": 920,
     "program": 2_631,
     "protocol": 1_178,
-    "report": 3_285,
-    "run": 5_137,
+    "report": 3_287,
+    "run": 5_136,
     "search": 1_380,
     "strategies": 810,
     "sweep": 533,

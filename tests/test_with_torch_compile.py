@@ -87,7 +87,8 @@ def test_repro_fails_with_torch_compile_alone(
     assert summary["operators"]["after"] == operators
     assert summary["kind"] == kind
     recorded = (
-        "This was found with AOTInductor, with which the program fails in the same way."
+        "shrinkfx found this with AOTInductor; there, the program fails in the same "
+        "way."
     )
     for name in ("ISSUE.md", "repro.py"):
         words = (tmp_path / "out" / name).read_text().replace("#", " ").split()

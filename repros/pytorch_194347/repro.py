@@ -9,7 +9,8 @@
 # Cause:   aten.minimum.default (pytorch_194347.py:7, model) in kernel
 #          cpp_fused_minimum_reciprocal_0 computes a wrong result: its inputs agree
 #          with eager, but 1 of 1 values of its result do not (in the sign of zero).
-#          This was measured in a kernel that also returns its intermediate values.
+#          This was measured in a changed kernel, which also returns its inner
+#          values.
 #          The first wrong value is 0.0 at [0], where eager gives -0.0.
 #          The failure disappears when lowering 0 (aten.minimum.default) falls back to
 #          the eager kernel: the failure needs Inductor's code for this operator.

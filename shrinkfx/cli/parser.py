@@ -323,7 +323,7 @@ def make_parser(*, everything: bool = True) -> argparse.ArgumentParser:
         usage="shrinkfx MODEL.pt2 [options]\n"
         "       shrinkfx --capture [options] COMMAND ...\n"
         "       shrinkfx verify REPRO.py [options]\n"
-        "       shrinkfx triage PATH... [options]\n"
+        "       shrinkfx triage PATH... [options] [-- options of each run]\n"
         "       shrinkfx --resume DIR\n"
         "       shrinkfx --explain DIR\n"
         "       shrinkfx --report DIR\n"

@@ -268,7 +268,7 @@ def _add_mismatch(found: Explanation, mismatch: OperatorMismatch) -> Explanation
 
 
 _RECORDED = (
-    " This was found with AOTInductor, with which the program fails in the same way."
+    " shrinkfx found this with AOTInductor; there, the program fails in the same way."
 )
 """Said after a sentence about a kernel, if torch.compile compiled the program."""
 

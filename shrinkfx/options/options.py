@@ -268,9 +268,9 @@ class FailureOptions:
     baseline_runs: int | None = option(
         None,
         metavar="N",
-        help="how often to run the input program before concluding that it does "
-        "not fail; default: up to 100 runs, within the time that the compilation "
-        "took, but at least 6 s and at most 1 minute",
+        help="number of runs, without a time limit, after which the input program "
+        "counts as not failing; default: up to 100 runs, for as long as the "
+        "compilation took (at least 6 s, at most 1 minute)",
         more="The message then states how many runs there were. On the "
         "interpreter, each probe runs once, until one shows the failure",
         check=require_above_zero,
@@ -387,7 +387,7 @@ class ProgramOptions:
         help="`aoti`: compile and run with AOTInductor; `inductor`: with "
         "torch.compile; `interpreter`: check the CUDA kernels without a GPU; `auto` "
         "(the default): `interpreter` for a CUDA program if there is no GPU, "
-        "`inductor` for another graph of torch.compile, else `aoti`",
+        "otherwise `inductor` for a graph of torch.compile, and `aoti` for all else",
     )
     arch: str = option(
         ARCHS[0],
@@ -398,9 +398,9 @@ class ProgramOptions:
         None,
         choices=Probe,
         help="how to use the interpreter: `real`: run the kernels on the failing "
-        "inputs; `hints`: run them on AOTInductor's benchmark inputs; `contract`: "
-        "compare the sizes and strides of inputs and results with the declared ones; "
-        "`compile`: only compile; "
+        "inputs; `hints`: run them on the inputs that AOTInductor generates to "
+        "benchmark them; `contract`: compare the sizes and strides of inputs and "
+        "results with the declared ones; `compile`: only compile; "
         "default: the first probe that shows the failure",
         more="`compile` runs first for `--until compile-error` and `hang`; "
         "otherwise the probes run in this order",
@@ -425,11 +425,12 @@ class ProgramOptions:
         metavar="KEY=VALUE",
         help="environment variable of the failing run; may be repeated; `KEY=` "
         "unsets it",
-        more="The repro sets the variable only if the failure needs it; it always "
-        "sets `PYTHONHASHSEED`, and restarts Python for it, because Python "
-        "reads it at startup. For CUDA, `PYTORCH_NO_CUDA_MEMORY_CACHING` and "
-        "`CUDA_LAUNCH_BLOCKING` are set to 1 unless you set them; PyTorch "
-        "only tests whether the former is set, not its value",
+        more="The repro sets the variable only if the failure needs it. If you pass "
+        "`PYTHONHASHSEED`, the repro always sets it, and restarts Python for it, "
+        "because Python reads it at startup. For CUDA, "
+        "`PYTORCH_NO_CUDA_MEMORY_CACHING` and `CUDA_LAUNCH_BLOCKING` are set to 1 "
+        "unless you set them; PyTorch only tests whether the former is set, not its "
+        "value",
         repeated=True,
         read=parse_variables,
         brief="environment variable of that run; may be repeated",

@@ -353,7 +353,7 @@ class CheckCandidate(Task):
         candidate: the JSON of ``Candidate.to_json``.
     """
 
-    doing = "compiling or running a candidate"
+    doing = "compiling or running a program"
     answer = Checked
 
     candidate: Mapping[str, Any]

@@ -787,7 +787,7 @@ def _in_a_form_that_fails(program: Subject, original: InputProgram) -> Subject:
 _FAST = 0.5
 """Least time of the fast build, as a fraction of the first check's."""
 
-_OTHER_COUNT = "the program has {} operators; the form of it that is reduced has {}"
+_OTHER_COUNT = "the program has {} operators; shrinkfx reduces an equal program of {}"
 _NO_SEARCH = "the baseline took {:.1f} minutes and left no time for a search"
 
 
@@ -873,8 +873,8 @@ def _may_read_adjacent_memory(program: Subject) -> bool:
 
 
 _ANY_MEMORY = (
-    "{}: the result's storage is smaller than declared. The failure does not depend "
-    "on the adjacent memory, so candidates must fail with any content of that memory"
+    "{}: the result's storage is smaller than declared. The program fails with two "
+    "contents of the memory after it, so each candidate must fail with both"
 )
 _CHANCE = (
     "{}: the result's storage is smaller than declared. The failure depends on the "

@@ -306,7 +306,7 @@ def _tell(context: RunContext, listed: SearchResult) -> None:
             (first.inputs, first.weights), (last.inputs, last.weights), strict=True
         )
     )
-    context.note(f"inputs: {inputs}; weights: {weights}")
+    context.note(f"simplification: inputs {inputs}; weights {weights}")
 
 
 def _count_bytes(tensors: Sequence[InputOrWeight]) -> int:

@@ -1027,7 +1027,7 @@ _REFUSAL = "its repro does not fail in every run"
 _STEP = "verifying an earlier step ({} operators)"
 _CANDIDATE = "verifying a candidate ({} operators)"
 _BACKTRACKING = (
-    "the repro of the reduced program does not fail in every run: backtracking to a "
-    "step whose repro does"
+    "some runs of the repro do not fail, or fail in another way: going back to a "
+    "larger step whose repro fails in the same way in every run"
 )
 _PAGES = "no repro fails in every run without guard pages: verifying with guard pages"

@@ -135,7 +135,7 @@ def test_program_that_passes_in_a_fork_is_compiled_in_a_fresh_interpreter() -> N
 def test_program_that_passes_as_a_candidate_is_compiled_once_more() -> None:
     server = FakeServer(PASSES)
     request = BaselineRequest(max_runs=5)
-    with pytest.raises(NotReproducible, match="compiled 2 times"):
+    with pytest.raises(NotReproducible, match="compiled the program 2 times"):
         find_baseline(compiler(server), request, passed=True)
     assert fresh_ones(server) == [0]
     assert len({request.options.package for request in server.asked}) == 1
@@ -289,7 +289,7 @@ def test_runs_and_reported_runs_never_exceed_max_runs(
         "--preload",
         "--until ima",
         "--backend interpreter",
-        "a busy machine: keep this machine busy, and run with --baseline-runs",
+        "the load of the machine: start other work here, and add --baseline-runs",
     ],
 )
 def test_error_of_a_passing_program_suggests_options(option: str) -> None:

@@ -51,7 +51,7 @@ def test_passing_program_is_run_about_as_long_as_its_compilation(
     seconds = (runs - 2) * run_s
     said = f"{runs} runs in {seconds:.0f} s:" if is_bounded else "outcome of 100 runs"
     assert said in str(told)
-    assert ("to allow more: --baseline-runs N" in str(told)) is is_bounded
+    assert ("for N runs: --baseline-runs N" in str(told)) is is_bounded
 
 
 def test_runs_are_not_bounded_by_time_with_max_runs() -> None:

@@ -253,6 +253,9 @@ def cases_of_cause() -> Iterator[tuple[str, Case]]:
     facts = replace(FACTS, kind=Kind.EXCEPTION, message="RuntimeError: no such dtype")
     before = WrongValue(culprits=(GUILTY,), without=(Operator("n", "aten.mm.default"),))
     yield case("error after a wrong result", facts, values=before)
+    differs = "the result has dtype torch.float32 instead of torch.float16"
+    of_dtype = replace(before, wrong=Wrong(metadata=differs))
+    yield case("error after a wrong dtype", facts, values=of_dtype)
     unnamed = replace(before, culprits=())
     yield case("error after a wrong value", facts, values=unnamed, culprits=())
     access = Access("", "", None, None, None, address="0x8")

@@ -210,7 +210,7 @@ class Attempt:
             return "the time limit allowed no more runs; to allow more: --max-minutes"
         if self._are_enough():
             return ""
-        return f"the runs took {self.seconds:.0f} s; to allow more: --baseline-runs N"
+        return f"the runs reached {self.seconds:.0f} s; for N runs: --baseline-runs N"
 
     @property
     def _leaves_out_weights(self) -> bool:

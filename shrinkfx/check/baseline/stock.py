@@ -254,9 +254,8 @@ def _advice(seen: list[Observation], wanted: str, compiled: int) -> str:
         silent = [_SILENT] if wanted != Kind.IMA else []
         often = "once" if compiled == 1 else f"{compiled} times"
         otherwise = (
-            "compilation may differ between processes; the program was "
-            f"compiled {often} here; to change the order of sets of strings: "
-            f"--env {HASH_SEED}=N with another N"
+            "compilation that depends on the order of a set: several values of "
+            f"--env {HASH_SEED}=N (this run compiled the program {often})"
         )
         return join_lines([*_WHAT_DIFFERS, otherwise, *silent, *_WHERE_ELSE])
     return "see above"
@@ -288,7 +287,7 @@ _WHERE_ELSE = (
         "CUDA instead of the CPU: --device cuda with --backend interpreter "
         "checks each access of a kernel"
     ),
-    ("a busy machine: keep this machine busy, and run with --baseline-runs 1000"),
+    "the load of the machine: start other work here, and add --baseline-runs 1000",
 )
 
 

@@ -431,8 +431,8 @@ def _is_explained(explanation: Explanation) -> bool:
     decisions = explanation.decisions
     found = decisions is not None and (decisions.left_out or decisions.switching)
     read = chain is not None and (chain.index or chain.refusal or chain.access)
-    is_wrong = values is not None and values.cause
-    return bool(is_wrong or read or found or explanation.culprit_mismatch)
+    rewritten = values is not None and values.rewritten
+    return bool(rewritten or read or found or explanation.culprit_mismatch)
 
 
 def _sentence(text: str) -> str:
@@ -512,7 +512,8 @@ def title_of(facts: IssueFacts, explanation: Explanation, traits: Traits) -> str
     if preposition == "in" and not explanation.culprits:
         preposition = "with"
     wrong, is_nan = explanation.values, facts.kind is Kind.NAN
-    if wrong and (wrong.tiny if is_nan else wrong.culprits and wrong.without):
+    is_before = wrong and wrong.culprits and wrong.without and preposition != "of"
+    if is_before or (wrong and wrong.tiny and is_nan):
         preposition = "after a wrong result of"
     mismatch = find_operator_mismatch(explanation)
     names = list_named_operators(facts, explanation)
@@ -585,7 +586,7 @@ _SYMPTOMS = {
 _WITH_MESSAGE = (Kind.CRASH, Kind.COMPILE_ERROR, Kind.LOAD_ERROR)
 
 _METADATA = re.compile(
-    r".*?\b(dtype|shape|device|layout|strides?) (.*), eager gives (.*)"
+    r".*?\b(dtype|shape|device|layout|strides?) (.*)(?:, eager gives| instead of) (.*)"
 )
 
 _SHORT_VALUES = re.compile(r"\]: (\S{1,8}), eager gives (\S{1,8})$")
@@ -603,7 +604,8 @@ def _symptom(facts: IssueFacts, wrong: Wrong | None) -> tuple[str, str, str]:
     value = describe_first_error(wrong) if wrong else first * (len(facts.targets) == 1)
     compiles = facts.stage is Stage.COMPILE
     when = "when compiling" if compiles else "when running"
-    if kind is Kind.MISMATCH and (differs := _METADATA.match(first)):
+    metadata = first if kind is Kind.MISMATCH else wrong.metadata if wrong else ""
+    if differs := _METADATA.match(metadata):
         got, wanted = (_TORCHS.sub(r"\1", text) for text in differs.groups()[1:])
         return f"wrong {differs[1]}", "of", f"{got} instead of {wanted}"
     if kind in (Kind.MISMATCH, Kind.NAN) and (found := _SHORT_VALUES.search(value)):

@@ -172,8 +172,8 @@ def require_declared_sizes(
 
 
 _TO_TEST = (
-    "; to reduce what the compiled program makes of such inputs: "
-    "--until check-inputs, or --env AOTI_RUNTIME_CHECK_INPUTS=1"
+    "; if the failure is how the compiled program handles such inputs, add "
+    "--until check-inputs or --env AOTI_RUNTIME_CHECK_INPUTS=1"
 )
 
 
