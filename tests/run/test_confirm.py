@@ -177,8 +177,8 @@ def test_search_backtracks_to_a_verified_step_and_continues_from_there(
     text = (world.folder / "repro.py").read_text()
     assert '"n7"' in text
     assert (
-        "the repro of the reduced program does not fail in every run: "
-        "backtracking to a step whose repro does"
+        "some runs of the repro do not fail, or fail in another way: going back to a "
+        "larger step whose repro fails in the same way in every run"
     ) in world.notes
     assert not list(world.folder.glob("draft-*"))
 
