@@ -101,6 +101,10 @@ _SETTINGS = {"calls": 1, "in_eager": 0, "falls_back": 1}
 _REFUSED = "At least one", "put_handles["
 
 
+def _as_answer(outcome: interpreter.RunOutcome) -> dict[str, Any]:
+    return {**asdict(outcome), "findings": [asdict(f) for f in CHECKER.findings]}
+
+
 def _run(
     code: GeneratedCode,
     probe: Probe,
@@ -116,12 +120,12 @@ def _run(
                 interpreter.switch_on()
                 with interpreter.check_user_kernels(probe):
                     code.exported.module(check_guards=False)(*args)
-            return {**answer, **asdict(code.benchmark())}
+            return {**answer, **_as_answer(code.benchmark())}
         compiled = interpreter.load_code(code, probe)
         for _ in range(calls - 1):
             compiled(*args)
         actual = compiled(*args)
-        answer |= asdict(compiled.outcome)
+        answer |= _as_answer(compiled.outcome)
     except Report as report:
         lines = [str(finding) for finding in report.findings]
         found = [asdict(finding) for finding in report.findings]
