@@ -58,7 +58,7 @@ def collect_evidence(
         return known
     printing = {**client.options.inductor, **_PRINTER}
     what = "running the program once more, and logging each kernel launch"
-    ending = again.run(what, client.with_options(inductor=printing))
+    ending = again.run(what, client.with_options(inductor=printing), input_program)
     shows = ending is not None and target.admits(classify_ending(ending).signature)
     return replace(known, printed=ending.log) if ending and shows else known
 
@@ -72,7 +72,9 @@ class _Rerun:
     seconds: float
     budget: Allowance
 
-    def run(self, what: str, client: CheckClient) -> Ending | None:
+    def run(
+        self, what: str, client: CheckClient, candidate: Candidate
+    ) -> Ending | None:
         """Run the program; a flaky one until it fails, in one process at most."""
         share = self.budget.share()
         if self.seconds > share:
@@ -80,7 +82,7 @@ class _Rerun:
             return None
         self.note(f"localizing: {what}")
         often = client.with_options(runs=RUNS_PER_CHILD)
-        request = CheckCandidate(self.input_program.to_json())
+        request = CheckCandidate(candidate.to_json())
         with contextlib.suppress(BudgetExhausted):
             return often.with_clock_limit(share).ask(request)
         return None
@@ -91,33 +93,73 @@ def _with_values(
 ) -> Evidence:
     """Return all intermediate values, and compare them with eager's.
 
-    A returned value is not fused away, which may hide the failure; in that case, fewer
-    values are returned. If memory is short, views and copies of inputs and weights are
-    omitted, because they may be as large; they count as correct.
+    Of equal layers, the first one is compiled alone, which takes a fraction of the
+    time. If that passes, the whole program is compiled. A returned value is not fused
+    away, which may hide the failure; in that case, fewer values are returned. If memory
+    is short, views and copies of inputs and weights are omitted, because they may be as
+    large; they count as correct.
     """
     skeleton = again.input_program.skeleton
-    values = [v for name in skeleton.operators for v in skeleton.values(name)]
     omitted: set[str] = set()
 
     def fit(names: Sequence[str]) -> bool:
         size = sum(skeleton.node(name).nbytes for name in names)
         return size * _COPIES <= client.limits.max_rss_bytes
 
+    values = _values_of(again.input_program)
     if not fit(values):
         omitted = _list_views(skeleton)
         values = [value for value in values if value not in omitted]
-    for taps in filter(fit, filter(None, _rows(values))):
+    rows = [(again.input_program, taps) for taps in _rows(values)]
+    if first := _without_repeated_operators(again.input_program):
+        rows.insert(0, (first, _values_of(first)))
+    for candidate, taps in rows:
+        if not taps or not fit(taps):
+            continue
         what = f"comparing {len(taps)} intermediate values with eager"
-        ending = again.run(what, client.with_options(taps=tuple(taps)))
+        ending = again.run(what, client.with_options(taps=tuple(taps)), candidate)
         if ending is None:
             break
         answer = ending.answer
         differing = answer.differing if isinstance(answer, Checked) else ()
         if differing and target.admits(classify_ending(ending).signature):
-            seen = dict.fromkeys([*taps, *skeleton.outputs, *omitted])
-            agreeing = tuple(v for v in seen if v not in differing)
+            outputs = skeleton.outputs if candidate is again.input_program else ()
+            right = dict.fromkeys([*taps, *candidate.feeds, *outputs, *omitted])
+            agreeing = tuple(v for v in right if v not in differing)
             return replace(known, differing=differing, agreeing=agreeing)
     return known
+
+
+def _values_of(candidate: Candidate) -> list[str]:
+    """List the tensors that the operators of a candidate return."""
+    return [v for name in candidate.operators for v in candidate.skeleton.values(name)]
+
+
+_RADIUS = 3
+"""Operators are equal if they and what they read agree up to this distance."""
+
+_WORTH = 2
+"""Factor by which operators must become fewer for a compilation of a part."""
+
+
+def _without_repeated_operators(input_program: Candidate) -> Candidate | None:
+    """Return a candidate with the first one of equal operators, such as one layer.
+
+    Returns:
+        None if that leaves more than half of the operators.
+    """
+    skeleton = input_program.skeleton
+    nodes = list(map(skeleton.node, skeleton.graph))
+    looks = {n.name: hash((n.role, n.target, n.value)) for n in nodes}
+    for _ in range(_RADIUS):
+        looks = {
+            n.name: hash((looks[n.name], *map(looks.__getitem__, n.operands)))
+            for n in nodes
+        }
+    firsts = {looks[name]: name for name in reversed(input_program.operators)}
+    if len(firsts) * _WORTH > len(input_program.operators):
+        return None
+    return replace(input_program, keep=frozenset(firsts.values())).normalised()
 
 
 def _list_views(skeleton: Skeleton) -> set[str]:

@@ -152,7 +152,7 @@ def _step(event: StepTaken) -> str:
         noun = "operator" if event.after == 1 else "operators"
         return f"{event.before} -> {event.after} {noun}"
     before, after = event.bytes_of_inputs or (0, 0)
-    if before == after:
+    if before <= after:
         return "simplified"
     return f"{before:,} -> {after:,} bytes of inputs and weights"
 

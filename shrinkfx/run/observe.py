@@ -998,8 +998,8 @@ def attempt(
     ties = [tie for tie in group_ties(suspects)[:_SHOWN] if tie.is_explained]
     shown = (short_kernels(str(tie)) for tie in ties)
     # Calls in one line of the model read alike.
-    for number, line in enumerate(dict.fromkeys(shown)):
-        program.context.note(f"less likely {line}" if number else line)
+    for line in dict.fromkeys(shown):
+        program.context.note(line)
     return replace(tried, subject=replace(tried.subject, suspects=suspects))
 
 

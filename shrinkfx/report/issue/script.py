@@ -86,7 +86,7 @@ class Traits:
         dtype: the dtype of all inputs, if it is one and not float32; or ''.
         dynamic: some sizes are dynamic.
         writes: the value that an operator changes in place, as ``a parameter``; or ''.
-        strided: the strides of an input are stated.
+        strided: an input is not contiguous.
     """
 
     dtype: str = ""

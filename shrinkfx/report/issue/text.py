@@ -522,7 +522,7 @@ def title_of(facts: IssueFacts, explanation: Explanation, traits: Traits) -> str
     if facts.needs_own:
         found, anonymous = facts.in_compiler, facts.anonymous
         custom = [format_title_part(found, operators, anonymous=anonymous)]
-    extras = {"dynamic shapes": traits.dynamic, "as_strided inputs": traits.strided}
+    extras = {"dynamic shapes": traits.dynamic, "non-contiguous inputs": traits.strided}
     extras |= {f"{traits.writes} written in place": bool(traits.writes)}
     invalid = explanation.inputs.partition(". ")[0].rstrip(".")
     values = {
