@@ -178,15 +178,42 @@ def test_taps_that_exceed_the_memory_are_split() -> None:
     names = ["x", *(f"relu_{n}" for n in range(9))]
     nodes = {"x": Node("", Role.INPUT, value=large)}
     for before, name in itertools.pairwise(names):
-        nodes[name] = Node(
-            "", Role.OPERATOR, operands=(before,), value=large, nbytes=32 << 20
-        )
+        node = Node("", Role.OPERATOR, name, (before,), large)
+        nodes[name] = replace(node, nbytes=32 << 20)
     server = FakeServer(lambda _: Ending("exit", stage="done"))
     blamed(server, WRONG, program=whole(skeleton(nodes)))
     assert [asked["taps"] for asked in server.arguments] == [
         ("relu_0", "relu_3", "relu_6"),
         ("relu_1", "relu_4", "relu_7"),
     ]
+
+
+def repeated_layers(fourth: str = "tanh") -> Candidate:
+    """Return twelve layers of relu and tanh; the fourth one calls another operator."""
+    small = TensorType("float32", ("4",))
+    nodes, before = {"x": Node("", Role.INPUT, value=small)}, "x"
+    for layer in range(12):
+        for name in ("relu", fourth if layer == 3 else "tanh"):
+            operands, before = (before,), f"{name}_{layer}"
+            nodes[before] = Node("", Role.OPERATOR, name, operands, small)
+    return whole(skeleton(nodes))
+
+
+def test_first_of_equal_layers_is_compared_before_the_program() -> None:
+    server = FakeServer(differ(["cos_3", "relu_4", "tanh_4"], output="tanh_11"))
+    assert blamed(server, WRONG, program=repeated_layers("cos")) == ["cos_3"]
+    (asked,) = server.arguments
+    layers = ["relu_0", "tanh_0", "relu_1", "tanh_1", "relu_2"]
+    assert asked["taps"] == (*layers, "cos_3", "relu_4", "tanh_4", "relu_5")
+    assert asked["candidate"]["keep"] == list(asked["taps"])
+
+
+def test_values_of_all_layers_are_compared_if_the_first_is_right() -> None:
+    server = FakeServer(differ(["tanh_5", "relu_6"], output="tanh_11"))
+    assert blamed(server, WRONG, program=repeated_layers()) == ["tanh_5"]
+    first, second = server.arguments
+    assert first["taps"] == ("relu_0", "tanh_0", "relu_1", "tanh_1", "relu_2")
+    assert len(second["taps"]) == 24
 
 
 @pytest.mark.parametrize("role", [Role.PARAMETER, Role.INPUT])
