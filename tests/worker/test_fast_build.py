@@ -420,7 +420,10 @@ _PLAIN = {"aot_inductor.compile_wrapper_opt_level": "O0"}
 
 
 class Precompiler:
-    """Leaves a header and what was compiled from it, as AOTInductor does."""
+    """Leaves a header and what was compiled from it, as AOTInductor does.
+
+    As there, the name depends on the header and some flags, but not on the options.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -428,7 +431,7 @@ class Precompiler:
 
     def __call__(self, header: str, flags: str, **options: object) -> str:
         self.asked += 1
-        path = self._folder / f"{self.asked}.h"
+        path = self._folder / f"{header}{flags.replace(' ', '')}.h"
         path.with_name(path.name + ".gch").touch()
         return str(path)
 
@@ -468,5 +471,16 @@ def test_missing_header_is_precompiled_again(tmp_path: Path) -> None:
     find = cache_header_names(stock, tmp_path)
     first = find("cpu.h", "-g")
     Path(first + ".gch").unlink()
-    assert find("cpu.h", "-g") != first
+    assert Path(find("cpu.h", "-g") + ".gch").exists()
     assert stock.asked == 2
+
+
+def test_header_of_a_program_with_other_options_has_another_name(
+    tmp_path: Path,
+) -> None:
+    """With large weights, AOTInductor defines a macro, and g++ compares macros."""
+    stock = Precompiler(tmp_path)
+    of_others = stock("prefix.h", "-O3", use_mmap_weights=True)
+    find = cache_header_names(stock, tmp_path)
+    names = {find("prefix.h", "-O3", use_mmap_weights=large) for large in (False, True)}
+    assert len(names | {of_others}) == 3

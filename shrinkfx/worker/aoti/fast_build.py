@@ -335,8 +335,6 @@ def _with_source(words: Sequence[str], source: Path) -> list[str]:
 
 Precompile = Callable[..., str]
 
-_COMPILED = (".gch", ".pch")
-
 
 def remember_headers(home: Path) -> contextlib.AbstractContextManager[object]:
     """Let all children of a server look for each precompiled header only once.
@@ -354,20 +352,23 @@ def remember_headers(home: Path) -> contextlib.AbstractContextManager[object]:
 def cache_header_names(precompile: Precompile, home: Path) -> Precompile:
     """Wrap ``_precompile_header`` so that its answers are kept for all children.
 
-    AOTInductor caches its answers in the process as well, but without the optimization
-    level: g++ ignores a header of another level, and parses it as text.
+    The names of Inductor's headers depend on some flags only. g++ ignores a header that
+    was compiled with other flags, such as another optimization level, or the macro for
+    weights above 2 GB, and parses it as text (1.2 CPU-seconds per file of kernels). So
+    the headers of the fast build have names that depend on all flags.
 
     Args:
         home: a folder that all children of a server share.
     """
     precompile = inspect.unwrap(precompile)
 
-    def find(*arguments: Any, **options: Any) -> str:
-        note = home / f"header-{_key(arguments, options)}"
+    def find(header: str, command: str, **options: Any) -> str:
+        key = _key((header, command), options)
+        note = home / f"header-{key}"
         name = note.read_text() if note.exists() else ""
-        if name and any(Path(name + suffix).exists() for suffix in _COMPILED):
+        if name and any(Path(name + end).exists() for end in (".gch", ".pch")):
             return name
-        name = precompile(*arguments, **options)
+        name = precompile(header, f"{command} {key}", **options)
         draft = note.with_suffix(f".{os.getpid()}")
         draft.write_text(name)
         draft.replace(note)
