@@ -24,7 +24,12 @@ from pathlib import Path
 
 from shrinkfx.errors import LoadError, UsageError
 from shrinkfx.failure.readers.script import is_repro
-from shrinkfx.intake.found import is_setting, is_variable, names_programs
+from shrinkfx.intake.found import (
+    describe_other_torch,
+    is_setting,
+    is_variable,
+    names_programs,
+)
 from shrinkfx.protocol.choices import InductorOptions
 
 
@@ -82,6 +87,7 @@ def read_script(path: Path, text: str) -> Script:
     if kind is None:
         raise LoadError(str(path), _NO_DUMP, _to_run(path))
     call = _keywords(tree, "run_repro")
+    written_by = re.findall(r"^# torch version: (\S+)$", text, re.MULTILINE)
     return Script(
         path=path,
         kind=kind,
@@ -91,7 +97,11 @@ def read_script(path: Path, text: str) -> Script:
         others=settings.others,
         environment=settings.environment,
         save_dir=str(call.get("save_dir") or ""),
-        notes=(*_versions(text), *settings.describe_settings(), *_describe_call(call)),
+        notes=(
+            *describe_other_torch(written_by),
+            *settings.describe_settings(),
+            *_describe_call(call),
+        ),
     )
 
 
@@ -230,11 +240,6 @@ def _keywords(tree: ast.Module, function: str) -> dict[str, object]:
     keywords = calls[-1].keywords if calls else []
     read = {word.arg: _literal(word.value) for word in keywords if word.arg}
     return {name: value for name, value in read.items() if value is not _NO_LITERAL}
-
-
-def _versions(text: str) -> Iterator[str]:
-    if found := re.search(r"^# torch version: (\S+)$", text, re.MULTILINE):
-        yield f"the program was written by torch {found[1]}"
 
 
 def _describe_call(call: Mapping[str, object]) -> Iterator[str]:

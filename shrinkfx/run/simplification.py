@@ -40,8 +40,8 @@ from shrinkfx.program.listing.printed_program import (
     MINIMAL,
     OPERATORS,
     PLAINEST,
-    InputOrWeight,
     Kind,
+    PrintedProgram,
     Run,
     claim_not_tested,
 )
@@ -300,17 +300,13 @@ def _tell(context: RunContext, listed: SearchResult) -> None:
     first, last = (c.listing for c in (listed.search.history[0], listed.reducer.best))
     assert first is not None
     assert last is not None
-    inputs, weights = (
-        f"{_count_bytes(before):,} -> {_count_bytes(after):,} bytes"
-        for before, after in zip(
-            (first.inputs, first.weights), (last.inputs, last.weights), strict=True
-        )
-    )
-    context.note(f"simplification: inputs {inputs}; weights {weights}")
+    before, after = map(_count_bytes, (first, last))
+    context.note(f"simplification: {before:,} -> {after:,} bytes of inputs and weights")
 
 
-def _count_bytes(tensors: Sequence[InputOrWeight]) -> int:
-    """Return the bytes of a printed program's inputs or weights."""
+def _count_bytes(listing: PrintedProgram) -> int:
+    """Return the bytes of a printed program's inputs and weights."""
+    tensors = (*listing.inputs, *listing.weights)
     return sum(recipe.nbytes for each in tensors for _, recipe in each.recipes)
 
 

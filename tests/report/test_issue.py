@@ -784,6 +784,9 @@ def test_error_log_of_a_crash_has_its_stack_and_no_warnings() -> None:
     assert said[:2] == ["what():  no", "Fatal Python error: Segmentation fault"]
     assert error_log(WARNED + LOG, "repro.py") == error_log(LOG, "repro.py")
     assert error_log("Fatal Python error: Bus error\n", "repro.py")
+    start, name = "Fatal Python error: ", "Segmentation fault"
+    of_two_threads = DIED.replace(start + name, 2 * start + 2 * name)
+    assert error_log(of_two_threads, "repro.py") == error_log(DIED, "repro.py")
 
 
 WARNED_BY_GCC = """\

@@ -169,7 +169,7 @@ def test_reduced_program_is_simplified_in_source_form(tmp_path: Path) -> None:
     assert {o.form for o in worker.options} == {CandidateForm.SOURCE}
     assert {o.data for o in worker.options} == {data} == {found.data}
     assert found.kinds["operators"] == found.kinds["sizes"] == MINIMAL
-    assert "simplification: inputs 96 -> " in notes(events)
+    assert "simplification: 96 -> " in notes(events)
     steps = [e for e in events if isinstance(e, StepTaken) and e.bytes_of_inputs]
     assert steps[0].bytes_of_inputs is not None
     assert steps[0].bytes_of_inputs[0] == 96

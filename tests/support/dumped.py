@@ -36,7 +36,7 @@ torch.fx.experimental._config.use_duck_shape = False
 
 isolate_fails_code_str = None
 
-# torch version: 2.13.0+cpu
+# torch version: 2.12.0+cpu
 # torch cuda version: None
 
 exported_program = torch.export.load('/home/who/minifier/checkpoints/e.pt2')
@@ -60,7 +60,7 @@ from torch import tensor, device
 import torch._inductor.config
 torch._inductor.config.freezing = True
 
-# torch version: 2.13.0+cpu
+# torch version: 2.12.0+cpu
 
 from torch.nn import *
 class Repro(torch.nn.Module):

@@ -10,7 +10,6 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from importlib.metadata import PackageNotFoundError, version
 from itertools import pairwise
 from pathlib import Path
 from typing import IO
@@ -33,6 +32,7 @@ from shrinkfx.intake.capture.running import (
 from shrinkfx.intake.found import (
     DOES_NOT_FAIL,
     ResolvedProgram,
+    describe_other_torch,
     is_setting,
     is_user_variable,
     is_variable,
@@ -249,19 +249,16 @@ def _resolve_options(
     if choice.hangs and options.timeout_s is None:
         options = replace(options, timeout_s=_HANG_S)
     others = () if options.inputs else choice.others
-    chosen = _options_for(choice, options, captured, reporter, _versions(captured))
+    chosen = _options_for(choice, options, captured, reporter)
     return replace(chosen, others=others)
 
 
 def _options_for(
-    choice: Choice,
-    options: Options,
-    captured: Capture,
-    reporter: Reporter,
-    notes: Sequence[str] = (),
+    choice: Choice, options: Options, captured: Capture, reporter: Reporter
 ) -> Options:
     resolved = resolve_captured_program(choice, captured.folder, options.preload)
-    for sentence in (choice.reason, *notes, *resolved.notes):
+    other_torch = describe_other_torch(captured.torch)
+    for sentence in dict.fromkeys((choice.reason, *other_torch, *resolved.notes)):
         reporter.say(f"captured: {sentence}")
     return resolved.to_options(options)
 
@@ -369,20 +366,6 @@ def _environment(
     }
     unset = [n for n, v in current.items() if n not in in_script and is_variable(n, v)]
     return changed, sorted(unset)
-
-
-def _versions(capture: Capture) -> list[str]:
-    try:
-        here = version("torch")
-    except PackageNotFoundError:
-        return []
-    # The metadata of PyPI's builds lack the local part, such as +cu132.
-    different = [v for v in capture.torch if here not in (v, v.partition("+")[0])]
-    if not different:
-        return []
-    return [
-        f"the script ran with torch {different[0]}, and the reduction uses torch {here}"
-    ]
 
 
 def _clear(place: Path) -> None:

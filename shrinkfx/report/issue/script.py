@@ -467,14 +467,14 @@ def _rows_without_warnings(rows: list[str]) -> Iterator[str]:
 def _crash_stack(rows: list[str], script: str) -> list[str]:
     """Keep the fatal error and the frames of its thread, down to the script's frame."""
     opened = [i for i, row in enumerate(rows) if row.startswith("Current thread ")]
+    # Two threads that die at the same time write this line at the same time.
+    head = re.sub(r"^(Fatal Python error: )\1*(.+?)\2*$", r"\1\2", rows[0])
     if not opened:
-        return rows[:1]
-    frames = rows[opened[0] + 1 :]
-    end = next((i for i, row in enumerate(frames) if not _FRAME.match(row)), None)
-    frames = frames[:end]
+        return [head]
+    frames = list(takewhile(_FRAME.match, rows[opened[0] + 1 :]))
     hits = [i for i, row in enumerate(frames) if _FRAME.match(row)[1].endswith(script)]  # type: ignore[index]
     frames = frames[: hits[-1] + 1] if hits else frames
-    return [rows[0], "", "Current thread (most recent call first):", *frames]
+    return [head, "", "Current thread (most recent call first):", *frames]
 
 
 def _renumber_line(row: str, script: str, above: int) -> str:
