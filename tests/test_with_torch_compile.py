@@ -87,8 +87,8 @@ def test_repro_fails_with_torch_compile_alone(
     assert summary["operators"]["after"] == operators
     assert summary["kind"] == kind
     recorded = (
-        "shrinkfx found this with AOTInductor; there, the program fails in the same "
-        "way."
+        "The program fails in the same way with AOTInductor, where shrinkfx examined "
+        "it."
     )
     for name in ("ISSUE.md", "repro.py"):
         words = (tmp_path / "out" / name).read_text().replace("#", " ").split()

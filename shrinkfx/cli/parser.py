@@ -351,7 +351,7 @@ def make_parser(*, everything: bool = True) -> argparse.ArgumentParser:
     return parser
 
 
-_MODEL = "file from torch.export.save, or a debug dump from PyTorch"
+_MODEL = "file from torch.export.save, or a script that PyTorch dumped"
 _VERSION = "show the version"
 
 
@@ -426,7 +426,7 @@ def _common_epilog() -> str:
 def _make_tables() -> str:
     kinds = {
         **{kind.value: text for kind, text in MEANING.items()},
-        ANY: "the first failure that shows",
+        ANY: "whatever failure the baseline shows, as without the option",
     }
     lines = ["kinds of failure:"]
     lines += [f"  {kind:14} {text}" for kind, text in kinds.items()]

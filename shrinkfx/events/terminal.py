@@ -152,8 +152,10 @@ def _step(event: StepTaken) -> str:
         noun = "operator" if event.after == 1 else "operators"
         return f"{event.before} -> {event.after} {noun}"
     before, after = event.bytes_of_inputs or (0, 0)
-    if before <= after:
+    if before == after:
         return "simplified"
+    if before < after:
+        return f"simplified, with {after:,} instead of {before:,} bytes"
     return f"{before:,} -> {after:,} bytes of inputs and weights"
 
 
@@ -215,7 +217,7 @@ class Pulse:
             if now - self._last_print >= self._every_s:
                 self._last_print = now
                 minutes = (now - self._began) / 60
-                self._say(f"[{minutes:.0f} min] {self._doing}{self._state}")
+                self._say(f"[after {minutes:.0f} min] {self._doing}{self._state}")
 
 
 _RATE_OF = 20

@@ -268,7 +268,7 @@ def _add_mismatch(found: Explanation, mismatch: OperatorMismatch) -> Explanation
 
 
 _RECORDED = (
-    " shrinkfx found this with AOTInductor; there, the program fails in the same way."
+    " The program fails in the same way with AOTInductor, where shrinkfx examined it."
 )
 """Said after a sentence about a kernel, if torch.compile compiled the program."""
 

@@ -312,7 +312,7 @@ def _find_operators(
     return find_line_operators(view, failing, finding.line) if finding.line >= 0 else ()
 
 
-_VERBS = {"load": "loads", "store": "stores", "atomic": "atomically changes"}
+_VERBS = {"load": "loads from", "store": "stores to", "atomic": "atomically changes"}
 
 
 def _describe_access(

@@ -135,7 +135,7 @@ def find_decisions(
     except BudgetExhausted as error:
         why = f"the compiler decisions that the failure needs: {error}"
         return Decisions(unknown=(why,))
-    reduced.note("explain: skipping passes and lowerings by number")
+    reduced.note("explain: finding the pass and the lowering that the failure needs")
     # The source form is what the repro compiles, so the numbers hold for the user's
     # own commands. If it does not fail, the program itself is used.
     source = variants.with_options(form=CandidateForm.SOURCE)

@@ -314,7 +314,7 @@ def _find_subgraph_operators(names: Sequence[str], skeleton: Skeleton) -> set[st
 Accusation = tuple[str, float, str]
 """A node's name, a weight from 0 to 1, and the reason."""
 
-_FIRST = "has inputs that agree with eager, and a result that does not"
+_FIRST = "has inputs that agree with eager within the tolerances, and a wrong result"
 _WRITES = "writes into the first wrong value"
 _BETWEEN = "is between correct values and a wrong one"
 

@@ -35,12 +35,12 @@ class Operator(Message):
     @property
     def is_custom(self) -> bool:
         """Whether it is not one of PyTorch's operators."""
-        namespace, *rest = self.operator.split(".")
-        is_named = bool(rest) and namespace.isidentifier()
-        return is_named and namespace not in PYTORCH_NAMESPACES
+        name, dot, _ = self.operator.partition(".")
+        return bool(dot) and name.isidentifier() and name not in PYTORCH_NAMESPACES
 
     def __str__(self) -> str:
-        where = ", ".join(filter(None, (self.line, self.module)))
+        module = f"module {self.module}" if self.module else ""
+        where = ", ".join(filter(None, (self.line, module)))
         return f"{self.operator} ({where})" if where else self.operator
 
 

@@ -246,8 +246,8 @@ class FailureOptions:
     )
     strict_kind: bool = option(
         False,
-        help="exit with 3 if the program raises an error of another kind than "
-        "`--until`; without this option, shrinkfx reduces that error instead",
+        help="if the program raises an error of another kind than `--until`, exit "
+        "with 3 instead of reducing that error",
     )
     match: str = option(
         "",
@@ -268,9 +268,9 @@ class FailureOptions:
     baseline_runs: int | None = option(
         None,
         metavar="N",
-        help="number of runs, without a time limit, after which the input program "
-        "counts as not failing; default: up to 100 runs, for as long as the "
-        "compilation took (at least 6 s, at most 1 minute)",
+        help="run the input program up to N times, however long that takes, until it "
+        "fails; default: up to 100 times, for as long as the compilation took (at "
+        "least 6 s, at most 1 minute)",
         more="The message then states how many runs there were. On the "
         "interpreter, each probe runs once, until one shows the failure",
         check=require_above_zero,
@@ -343,8 +343,8 @@ class ProgramOptions:
     )
     run_code: bool = option(
         False,
-        help="allow shrinkfx to execute Python code from `MODEL.pt2`, if that file "
-        "stores its program as source; such a file is refused otherwise",
+        help="allow shrinkfx to execute a program that is stored as Python code; such "
+        "a program is refused otherwise",
         more="For a graph module that torch.compile dumped as Python, or a [source "
         "archive](packages/worker.md#source-archives). The code runs in its own "
         "process, under the limits of a check. [What is run](trust.md)",
@@ -399,8 +399,8 @@ class ProgramOptions:
         choices=Probe,
         help="how to use the interpreter: `real`: run the kernels on the failing "
         "inputs; `hints`: run them on the inputs that AOTInductor generates to "
-        "benchmark them; `contract`: compare the sizes and strides of inputs and "
-        "results with the declared ones; `compile`: only compile; "
+        "benchmark them; `contract`: compare the sizes and strides of the program's "
+        "inputs and results with those that it declares; `compile`: only compile; "
         "default: the first probe that shows the failure",
         more="`compile` runs first for `--until compile-error` and `hang`; "
         "otherwise the probes run in this order",

@@ -12,7 +12,7 @@ from shrinkfx.system.folders import write_json
 
 PICTURE = "sweep.svg"
 _COLOURS = {"passes": "#4a9a5c", "fails": "#c8403a", "invalid": "#b8b8b8"}
-_HOW_TO_DRAW = "for a plot of the next sweep, first run: pip install 'shrinkfx[plot]'"
+_HOW_TO_DRAW = "no plot: matplotlib is missing (pip install matplotlib)"
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Point:
 
 def format_sweep_table(rows: Sequence[SweepRow]) -> str:
     """Return a text table of the failures, one per line."""
-    head = SweepRow("sizes", "kind", "failure", "nearest pass")
+    head = SweepRow("smallest sizes", "kind", "failure", "nearest pass")
     lines = [(r.sizes, r.kind, _cut(r.failure), r.nearest) for r in (head, *rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     padded = [

@@ -787,7 +787,7 @@ def _in_a_form_that_fails(program: Subject, original: InputProgram) -> Subject:
 _FAST = 0.5
 """Least time of the fast build, as a fraction of the first check's."""
 
-_OTHER_COUNT = "the program has {} operators; an equivalent one of {} is reduced"
+_OTHER_COUNT = "the program has {} operators; an equivalent one with {} is reduced"
 _NO_SEARCH = "the baseline took {:.1f} minutes and left no time for a search"
 
 
@@ -998,8 +998,8 @@ def attempt(
     ties = [tie for tie in group_ties(suspects)[:_SHOWN] if tie.is_explained]
     shown = (short_kernels(str(tie)) for tie in ties)
     # Calls in one line of the model read alike.
-    for line in dict.fromkeys(shown):
-        program.context.note(line)
+    for number, line in enumerate(dict.fromkeys(shown)):
+        program.context.note(f"further {line}" if number else line)
     return replace(tried, subject=replace(tried.subject, suspects=suspects))
 
 

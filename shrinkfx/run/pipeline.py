@@ -145,9 +145,7 @@ def _is_short(options: Options, state: SearchResult, final: VerifiedResult) -> b
 
 _VERIFIED = "the repro is written and verified: {}"
 
-_REST_NOT_TESTED = (
-    "the input program without the reduced program's operators was not tested: {}"
-)
+_REST_NOT_TESTED = "the rest of the input program was not tested: {}"
 
 _RUNS = 3
 """Number of runs of a repro, if there is time for them."""

@@ -142,6 +142,10 @@ def confirm_without_guard_pages(program: Subject, search: StagedSearch) -> bool:
     return True
 
 
+_TESTING_REST = (
+    "testing the rest of the input program, in which the operators of the reduced "
+    "program are replaced by their values"
+)
 _SILENT = (
     "without guard pages, the reduced program fails only in some runs: "
     "going back to an earlier program that fails in every run"
@@ -449,22 +453,20 @@ def check_rest(program: Subject, state: SearchResult) -> None:
     except InvalidEdit:
         return
     if context.budget.check_s > context.budget.share():
-        context.note(
-            "not enough time left: not testing the program without these operators"
-        )
+        context.note("not enough time left: not testing the rest of the input program")
         return
-    context.note("testing the input program without the reduced program's operators")
+    context.note(_TESTING_REST)
     try:
         verdict = reducer.ask("ablation", rest, judged=False)
     except BudgetExhausted:
         return  # the search itself is complete
     state.rest = verdict.outcome.value
-    more = f" or any call of {', '.join(sorted(wrong))}" if wrong else ""
-    without = f"without the operators of the reduced program{more}, the input program"
+    more = f", without any call of {', '.join(sorted(wrong))}," if wrong else ""
+    the_rest = f"the rest of the input program{more}"
     if verdict.outcome is Outcome.PASSED:
-        context.note(f"{without} passes")
+        context.note(f"{the_rest} passes")
     if verdict.outcome is Outcome.REPRODUCED:
         state.second = [(rest, verdict)]
         repro = f"shrinkfx --candidate {rest.digest[:DIGITS]} --out {context.out}"
         why = "because of the same bug or another one"
-        context.note(f"note: {without} fails as well, {why}; for a repro: {repro}")
+        context.note(f"note: {the_rest} fails as well, {why}; for a repro: {repro}")

@@ -148,11 +148,11 @@ def test_pulse_reports_the_current_activity_during_silence() -> None:
         spoken.set()
 
     events: list[tuple[Event, str]] = [
-        (RunStarted("reduce", "m.pt2"), "[0 min] starting PyTorch for m.pt2"),
-        (ActivityStarted("running it"), "[0 min] running it"),
-        (SearchStarted(65, None), "[0 min] running it (65 operators)"),
-        (EVENTS[2], "[0 min] running it (65 operators after check 1)"),
-        (SizesTried("n = 3", "passes", ""), "[0 min] running it, last at n = 3"),
+        (RunStarted("reduce", "m.pt2"), "[after 0 min] starting PyTorch for m.pt2"),
+        (ActivityStarted("running it"), "[after 0 min] running it"),
+        (SearchStarted(65, None), "[after 0 min] running it (65 operators)"),
+        (EVENTS[2], "[after 0 min] running it (65 operators after check 1)"),
+        (SizesTried("n = 3", "passes", ""), "[after 0 min] running it, last at n = 3"),
     ]
     with contextlib.closing(Pulse(say, every_s=0.05)) as beat:
         for event, expected in events:
@@ -168,7 +168,7 @@ def test_pulse_reports_the_current_activity_during_silence() -> None:
         beat.take(ActivityStarted("reducing it"))
         spoken.clear()
         assert spoken.wait(30)
-    assert said[-1] == "[0 min] reducing it, last at n = 3"
+    assert said[-1] == "[after 0 min] reducing it, last at n = 3"
 
 
 @pytest.mark.usefixtures("_at_once")

@@ -42,7 +42,7 @@ def test_operators_have_their_source_line_and_module() -> None:
     placed = replace(operator("x", scope="blocks.3"), source="model.py:14")
     program = skeleton({"x": "", "relu": placed})
     (found,) = list_operators(Candidate.from_skeleton(program))
-    assert str(found) == "aten.relu.default (model.py:14, blocks.3)"
+    assert str(found) == "aten.relu.default (model.py:14, module blocks.3)"
 
 
 def test_substituted_operator_has_no_source_line() -> None:

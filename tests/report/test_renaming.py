@@ -55,7 +55,7 @@ def test_value_that_was_cut_off_is_named_as_the_input_that_replaces_it() -> None
     told = use_repro_names(known, {"mul_8": "x"}, models_too=True)
     assert told.cause == (
         "in_ptr0 is input x float32[8], which is the result of aten.mul.Tensor "
-        "(model.py:3, mlp) in the input program.",
+        "(model.py:3, module mlp) in the input program.",
     )
     assert strip_origins(told.cause[0], told) == "in_ptr0 is input x float32[8]."
     reader = (

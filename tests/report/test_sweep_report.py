@@ -23,9 +23,9 @@ def test_table_has_a_line_for_each_failure() -> None:
         SweepRow("n=1025, m=2", "crash", "SIGSEGV", "none seen"),
     ]
     assert format_sweep_table(rows).splitlines() == [
-        "sizes        kind    failure                              nearest pass",
-        "n=33         assert  index out of bounds: 0 <= tmp8 < 32  n=32",
-        "n=1025, m=2  crash   SIGSEGV                              none seen",
+        "smallest sizes  kind    failure                              nearest pass",
+        "n=33            assert  index out of bounds: 0 <= tmp8 < 32  n=32",
+        "n=1025, m=2     crash   SIGSEGV                              none seen",
     ]
 
 
@@ -48,7 +48,7 @@ def test_missing_matplotlib_gives_an_installation_hint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    assert "shrinkfx[plot]" in draw(tmp_path, ["n"], points(1), [])
+    assert "pip install matplotlib" in draw(tmp_path, ["n"], points(1), [])
     assert not (tmp_path / PICTURE).exists()
 
 

@@ -33,8 +33,11 @@ from shrinkfx.run.reduction import (
 from shrinkfx.testing import Nodes, chain, operator, skeleton, whole
 
 NO_OTHERS = OtherCauses()
-TESTED = "testing the input program without the reduced program's operators"
-PASSES = "without the operators of the reduced program{}, the input program passes"
+TESTED = (
+    "testing the rest of the input program, in which the operators of the reduced "
+    "program are replaced by their values"
+)
+PASSES = "the rest of the input program{} passes"
 WHOLE = whole(chain("x", "relu", "tanh", "cos", "sin", "exp"))
 DIFFERS = Checked(Difference("values", "wrong"))
 WRONG = Signature(Kind.MISMATCH, Stage.COMPARE, "", "wrong")
@@ -128,7 +131,7 @@ def test_second_call_of_a_mismatching_operator_is_no_second_failure(
     )
     assert len(found.reducer.best.keep) == 1
     assert found.rest == "passed"
-    also = " or any call of aten.lies.default"
+    also = ", without any call of aten.lies.default,"
     assert notes == [TESTED, PASSES.format(also)]
     assert found.collect_other_failures(WRONG) == []
 

@@ -76,9 +76,6 @@ _NAMED = 3
 _TITLE = 120
 """Maximum characters of a title."""
 
-_CHECKS_INPUTS = "AOTI_RUNTIME_CHECK_INPUTS"
-
-
 _LOG = 32_000
 """Maximum characters of a run's output, of which the error log has 60 lines."""
 
@@ -197,6 +194,8 @@ def facts_of(record: RunRecord, *, anonymous: bool = False) -> IssueFacts:
     # The output of a loop may be long before the traceback that ends it.
     above, opens, rest = f"\n{log}".partition(f"\n{TRACEBACK}\n")
     kept = f"{find_printed_assertion(above)}\n{TRACEBACK}\n{rest}".lstrip()
+    memory = record.memory
+    seen = f"{memory.sanitizer}: {memory.report}\n" if memory.report else ""
     return IssueFacts(
         kind=failure.seen.kind,
         stage=failure.seen.stage,
@@ -219,13 +218,13 @@ def facts_of(record: RunRecord, *, anonymous: bool = False) -> IssueFacts:
         caveats=record.remaining_causes,
         minimal=search.minimal,
         stopped=search.stopped,
-        log=cut_middle(kept if opens else log, _LOG),
+        log=seen + cut_middle(kept if opens else log, _LOG),
         needed_files=tuple(file.name for file in written.files[1:]),
         versions=tuple(f"{name} {known}" for name, known in record.versions.items()),
         anonymous=anonymous,
         renamed=record.programs.renamed,
         dynamic=bool(record.programs.after.dynamic_dims),
-        on_gpu=record.memory.on_gpu,
+        on_gpu=memory.on_gpu,
         in_compiler=written.carried.in_compiler,
         needs_own=written.needs_own,
         above=verified.above,
@@ -292,7 +291,7 @@ def _values_of_failure(
     first = strip_paths(first_line(facts.message))
     error = facts.message.partition(":")[0]
     # The first sentence already names AOTI_RUNTIME_CHECK_INPUTS.
-    stated = [_CHECKS_INPUTS] if facts.kind is Kind.CHECK_INPUTS else []
+    stated = ["AOTI_RUNTIME_CHECK_INPUTS"] if facts.kind is Kind.CHECK_INPUTS else []
     versions = (known.partition(" ") for known in facts.versions)
     refusal = explanation.chain.refusal if explanation.chain else None
     symbols = refusal.symbols if refusal else ()
@@ -576,7 +575,7 @@ _SYMPTOMS = {
     Kind.HANG: ("hang", ""),
     Kind.OOM: ("excessive memory use", ""),
     Kind.CRASH: ("crash", ""),
-    Kind.CHECK_INPUTS: (f"{_CHECKS_INPUTS}=1 rejects an input", "of"),
+    Kind.CHECK_INPUTS: ("AOTI_RUNTIME_CHECK_INPUTS=1 rejects an input", "of"),
     Kind.COMPILE_ERROR: ("compile error", "in"),
     Kind.LOAD_ERROR: ("cannot load the package", "compiled from"),
     Kind.ASSERT: ("assertion failure", "in"),
