@@ -514,6 +514,12 @@ def test_title_drops_optional_parts_before_truncation(
     assert title_of(facts, EXPLAINED, Traits(dtype="float16", dynamic=True)) == title
 
 
+def test_title_names_a_higher_order_operator_around_the_culprit() -> None:
+    facts = replace(FACTS, targets=(*FACTS.targets, "cond"))
+    assert " with cond" in title_of(facts, EXPLAINED, Traits())
+    assert " with cond" not in title_of(FACTS, EXPLAINED, Traits())
+
+
 def test_sentence_about_a_preload_starts_properly() -> None:
     assert format_disappears_without(OWN, anonymous=True).startswith(
         "A preload module sets "

@@ -67,9 +67,6 @@ from shrinkfx.versions import __version__
 _QUOTED = 20_000
 """Maximum characters of a quoted script; GitHub accepts 65,536 in all."""
 
-_VERSIONS = 3
-"""Number of versions for an operator's author: PyTorch, Python and a compiler."""
-
 _NAMED = 3
 """Maximum number of operators that a sentence names."""
 
@@ -386,7 +383,7 @@ def _values_of_mismatch(
         "opcheck_test": "test_faketensor" if is_fake else "test_schema",
         "opcheck": None if mismatch.is_of_values else write_opcheck(operator, script),
         "differs_in_strides": differs == ("strides",),
-        "author_versions": "\n".join(facts.versions[:_VERSIONS]),
+        "author_versions": "\n".join(facts.versions[:3]),  # PyTorch, Python, compiler
     }
 
 
@@ -523,6 +520,8 @@ def title_of(facts: IssueFacts, explanation: Explanation, traits: Traits) -> str
         custom = [format_title_part(found, operators, anonymous=anonymous)]
     extras = {"dynamic shapes": traits.dynamic, "non-contiguous inputs": traits.strided}
     extras |= {f"{traits.writes} written in place": bool(traits.writes)}
+    # Higher-order operators, such as cond, have no overload.
+    extras |= {n: n not in names for n in facts.targets if n.isidentifier()}
     invalid = explanation.inputs.partition(". ")[0].rstrip(".")
     values = {
         **vars(facts),
