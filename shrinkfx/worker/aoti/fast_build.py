@@ -20,7 +20,6 @@ import shutil
 import subprocess
 import tempfile
 import textwrap
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -435,7 +434,6 @@ _COMPILER_VARIABLES = ("CPATH", "CPLUS_INCLUDE_PATH", "GCC_EXEC_PREFIX")
 _ERROR = re.compile(r"(?:error|fatal): ([^\n]+)")
 _UNDEFINED = re.compile(r"undefined (?:reference to|symbol:) [`']?([^\n']+)")
 _MESSAGE_CHARACTERS = 300
-_LOCK_S = 120.0
 _COMPILE_S = 300.0
 
 
@@ -553,17 +551,8 @@ def _object_key(flags: Sequence[str], text: str) -> str:
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[None]:
     """Hold an exclusive file lock, which the kernel releases if the process dies."""
-    deadline = time.monotonic() + _LOCK_S
     with path.open("w") as file:
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    reason = "another process is making the runtime object"
-                    raise CannotBuild(reason) from None
-                time.sleep(0.1)
+        fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 
