@@ -34,7 +34,7 @@ def collect_evidence(
     seconds: float = 0.0,
     budget: Allowance = UNLIMITED,
 ) -> Evidence:
-    """Compile the program again if the evidence names no operator, three times at most.
+    """Compile the program again if the evidence names no operator, four times at most.
 
     A wrong result is traced to the first wrong value, and a silent crash to the kernel
     that was running.
@@ -94,10 +94,11 @@ def _with_values(
     """Return all intermediate values, and compare them with eager's.
 
     Of equal layers, the first one is compiled alone, which takes a fraction of the
-    time. If that passes, the whole program is compiled. A returned value is not fused
-    away, which may hide the failure; in that case, fewer values are returned. If memory
-    is short, views and copies of inputs and weights are omitted, because they may be as
-    large; they count as correct.
+    time. If that passes, the whole program is compiled. A wrong value in the first
+    layer ends this, although another layer may have the failure; suspects only order
+    the search. A returned value is not fused away, which may hide the failure; in that
+    case, fewer values are returned. If memory is short, views and copies of inputs and
+    weights are omitted, because they may be as large; they count as correct.
     """
     skeleton = again.input_program.skeleton
     omitted: set[str] = set()
@@ -111,7 +112,8 @@ def _with_values(
         omitted = _list_views(skeleton)
         values = [value for value in values if value not in omitted]
     rows = [(again.input_program, taps) for taps in _rows(values)]
-    if first := _without_repeated_operators(again.input_program):
+    first = _without_repeated_operators(again.input_program)
+    if first is not None and fit([*_values_of(first), *first.inputs]):
         rows.insert(0, (first, _values_of(first)))
     for candidate, taps in rows:
         if not taps or not fit(taps):
@@ -123,8 +125,8 @@ def _with_values(
         answer = ending.answer
         differing = answer.differing if isinstance(answer, Checked) else ()
         if differing and target.admits(classify_ending(ending).signature):
-            outputs = skeleton.outputs if candidate is again.input_program else ()
-            right = dict.fromkeys([*taps, *candidate.feeds, *outputs, *omitted])
+            others = candidate.feeds if candidate is first else skeleton.outputs
+            right = dict.fromkeys([*taps, *others, *omitted])
             agreeing = tuple(v for v in right if v not in differing)
             return replace(known, differing=differing, agreeing=agreeing)
     return known
@@ -136,7 +138,8 @@ def _values_of(candidate: Candidate) -> list[str]:
 
 
 _RADIUS = 3
-"""Operators are equal if they and what they read agree up to this distance."""
+"""Operators are equal if their targets and types agree, and so do those of what they
+read, up to this distance. Other arguments are not compared."""
 
 _WORTH = 2
 """Factor by which operators must become fewer for a compilation of a part."""

@@ -351,7 +351,7 @@ def make_parser(*, everything: bool = True) -> argparse.ArgumentParser:
     return parser
 
 
-_MODEL = "file from torch.export.save, or a script that PyTorch dumped"
+_MODEL = "file from torch.export.save, or a dump (script or folder) from PyTorch"
 _VERSION = "show the version"
 
 

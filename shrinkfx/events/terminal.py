@@ -155,7 +155,7 @@ def _step(event: StepTaken) -> str:
     if before == after:
         return "simplified"
     if before < after:
-        return f"simplified, with {after:,} instead of {before:,} bytes"
+        return f"simplified; inputs and weights: {before:,} -> {after:,} bytes"
     return f"{before:,} -> {after:,} bytes of inputs and weights"
 
 

@@ -122,11 +122,11 @@ class WrongValue(Message):
             how = f"{_OTHER_VALUES}: {describe_error(wrong, 'differ')}"
         evidence = []
         if self.separated:
-            evidence.append("in a kernel compiled to return its inner values, too")
+            evidence.append("in a kernel that was compiled to return its inner values")
         if self.without:
             operators = _some([o.operator for o in self.without])
             evidence.append(f"in the program without {operators}, which ends normally")
-        measured = f" This was measured {', '.join(evidence)}." if evidence else ""
+        measured = f" This was measured {' and '.join(evidence)}." if evidence else ""
         if self.fused:
             how = f"fused {place}, give a wrong result{call}: {how}"
             return f"{what}, {how}.{measured}"

@@ -17,19 +17,15 @@ import ast
 import json
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from shrinkfx.errors import LoadError, UsageError
 from shrinkfx.failure.readers.script import is_repro
-from shrinkfx.intake.found import (
-    describe_other_torch,
-    is_setting,
-    is_variable,
-    names_programs,
-)
+from shrinkfx.intake.found import is_setting, is_variable, names_programs
 from shrinkfx.protocol.choices import InductorOptions
 
 
@@ -240,6 +236,24 @@ def _keywords(tree: ast.Module, function: str) -> dict[str, object]:
     keywords = calls[-1].keywords if calls else []
     read = {word.arg: _literal(word.value) for word in keywords if word.arg}
     return {name: value for name, value in read.items() if value is not _NO_LITERAL}
+
+
+def describe_other_torch(versions: Sequence[str]) -> list[str]:
+    """Name the version of torch that wrote a program, unless it is the installed one.
+
+    Args:
+        versions: those of torch that ran when the program was written.
+    """
+    try:
+        here = version("torch")
+    except PackageNotFoundError:  # built from source
+        return []
+    # The metadata of PyPI's builds lack the local part, such as +cu132.
+    others = [v for v in versions if here not in (v, v.partition("+")[0])]
+    return [_OTHER_TORCH.format(other, here) for other in others[:1]]
+
+
+_OTHER_TORCH = "torch {} wrote the program, and torch {} is used to reduce it"
 
 
 def _describe_call(call: Mapping[str, object]) -> Iterator[str]:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from importlib.metadata import version
 from pathlib import Path
 
 from shrinkfx.options.options import Options, ScriptFailure
@@ -140,18 +139,3 @@ def is_setting(name: str) -> bool:
 def names_programs(name: str) -> bool:
     """Return whether a setting names a program to run; it is not copied from a dump."""
     return _PROGRAMS.search(name) is not None
-
-
-def describe_other_torch(versions: Sequence[str]) -> list[str]:
-    """Name the version of torch that wrote a program, unless it is the installed one.
-
-    Args:
-        versions: those of torch that ran when the program was written.
-    """
-    here = version("torch")
-    # The metadata of PyPI's builds lack the local part, such as +cu132.
-    others = [v for v in versions if here not in (v, v.partition("+")[0])]
-    return [_OTHER_TORCH.format(other, here) for other in others[:1]]
-
-
-_OTHER_TORCH = "torch {} wrote the program, and torch {} is used to reduce it"

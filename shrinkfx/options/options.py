@@ -271,7 +271,7 @@ class FailureOptions:
         help="run the input program up to N times, however long that takes, until it "
         "fails; default: up to 100 times, for as long as the compilation took (at "
         "least 6 s, at most 1 minute)",
-        more="The message then states how many runs there were. On the "
+        more="If it never fails, the message states the number of runs. On the "
         "interpreter, each probe runs once, until one shows the failure",
         check=require_above_zero,
     )

@@ -309,7 +309,9 @@ def strip_origins(
     operators = {*list_records(explanation, Operator)}
     # The longest first, because one name may be a prefix of another.
     for operator in sorted(operators, key=lambda each: (-len(str(each)), str(each))):
-        text = text.replace(str(operator), operator.operator)
+        # Older versions wrote no "module" into the sentences of explain.json.
+        for place in str(operator), str(operator).replace("module ", ""):
+            text = text.replace(place, operator.operator)
     return strip_input_program(text)
 
 

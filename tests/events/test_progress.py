@@ -451,3 +451,7 @@ def reduction_of(repro: Path) -> Reduction:
 def test_step_that_removes_no_operator_is_not_shown_as_a_reduction() -> None:
     step = StepTaken(1, 1, "merge_inputs", 14, 64.0)
     assert render_event(step).split()[0] == "simplified"
+    grows = StepTaken(1, 1, "simplify_dtypes", 14, 64.0, (288, 2080))
+    assert render_event(grows).startswith(
+        "simplified; inputs and weights: 288 -> 2,080"
+    )

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from support.lies import strided, tensor
 
+from shrinkfx.failure.readers.memory import MemoryReport
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.findings.chain import Access, Chain
 from shrinkfx.findings.code import CodeLine
@@ -811,6 +812,14 @@ In file included from /opt/torch/include/vec512.h:10,
    13 |             auto tmp1 = no_such(tmp0);
       |                         ^~~~~~~
 """
+
+
+def test_error_log_begins_with_the_report_of_the_sanitizer() -> None:
+    report = MemoryReport("heap-buffer-overflow", "read", 64, "cpp_fused_0", 27, "")
+    memory = replace(RECORD.memory, report=report)
+    log = facts_of(replace(RECORD, memory=memory)).log
+    assert log.startswith("Observed under AddressSanitizer: heap-buffer-overflow: read")
+    assert "Observed under" not in facts_of(RECORD).log
 
 
 def test_error_log_of_a_compile_error_has_no_warnings() -> None:

@@ -105,7 +105,7 @@ def test_page_shows_the_findings(text: str) -> None:
     for told in (
         "index out of bounds: 0 &lt;= tmp1 &lt; 12L",
         "was reduced from 62 operators to 2",
-        "Index 12 of size 12 in aten.roll.default (model.py:14, needle).",
+        "Index 12 of size 12 in aten.roll.default (model.py:14, module needle).",
         "epilogue_fusion=False",
         "the original&#39;s kernel",
         "CUDA_LAUNCH_BLOCKING=1",

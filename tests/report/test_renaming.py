@@ -63,6 +63,10 @@ def test_value_that_was_cut_off_is_named_as_the_input_that_replaces_it() -> None
     )
     bare = strip_input_program(f"{reader} in the input program.")
     assert bare == f"Kernel k, which computes {MUL}, loads in_ptr0."
+    of_old_run = f"Kernel k, which computes {MUL}, fails.".replace("module ", "")
+    assert strip_origins(of_old_run, told) == strip_origins(
+        f"Kernel k, which computes {MUL}, fails.", told
+    )
     nameless = use_repro_names(known, {}, anonymous=True)
     assert strip_origins(nameless.cause[0], nameless) == "in_ptr0 is input float32[8]."
 

@@ -161,7 +161,9 @@ def explained(out: Path) -> Path:
     setting = Setting("epilogue_fusion", False, "fusing what comes after")
     left_out = SkippedPart(Subsystem.LOWERINGS, 1, 2, "aten.roll.default", alone=True)
     known = Explanation(
-        cause=("Index 12 of size 12 in aten.roll.default (model.py:14, needle).",),
+        cause=(
+            "Index 12 of size 12 in aten.roll.default (model.py:14, module needle).",
+        ),
         operators=(roll, mul),
         culprits=(roll,),
         unknown=("the original's kernel",),

@@ -30,7 +30,7 @@ from shrinkfx.system.sandbox import Sandbox, find_problem
 
 LOADING = Path(__file__).with_name("load_each.py")
 SEED = 7
-SEEN_BY_THE_LIST = "would unpack"
+WOULD_UNPACK = "would unpack"
 """Reason for which a file is refused though torch would read it."""
 
 
@@ -201,7 +201,7 @@ def test_two_hundred_bad_files_get_an_answer_and_run_no_code(
         assert len(text) < 1500, each
         good = each.name.endswith(" good")
         assert not (good and text), each
-        if each.refused and SEEN_BY_THE_LIST not in each.refused:
+        if each.refused and WOULD_UNPACK not in each.refused:
             assert each.said["error"], f"refused without a reason: {each}"
     refused = sum(bool(each.said and each.said["error"]) for each in found)
     assert refused > 130  # what is left can be loaded: a changed weight, say

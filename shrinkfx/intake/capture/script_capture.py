@@ -29,10 +29,10 @@ from shrinkfx.intake.capture.running import (
     advise_own_python,
     shorten_command,
 )
+from shrinkfx.intake.dump import describe_other_torch
 from shrinkfx.intake.found import (
     DOES_NOT_FAIL,
     ResolvedProgram,
-    describe_other_torch,
     is_setting,
     is_user_variable,
     is_variable,

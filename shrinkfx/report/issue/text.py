@@ -192,7 +192,7 @@ def facts_of(record: RunRecord, *, anonymous: bool = False) -> IssueFacts:
     above, opens, rest = f"\n{log}".partition(f"\n{TRACEBACK}\n")
     kept = f"{find_printed_assertion(above)}\n{TRACEBACK}\n{rest}".lstrip()
     memory = record.memory
-    seen = f"{memory.sanitizer}: {memory.report}\n" if memory.report else ""
+    seen = f"Observed under {memory.sanitizer}: {memory.report}\n" * bool(memory.report)
     return IssueFacts(
         kind=failure.seen.kind,
         stage=failure.seen.stage,
@@ -514,10 +514,8 @@ def title_of(facts: IssueFacts, explanation: Explanation, traits: Traits) -> str
     mismatch = find_operator_mismatch(explanation)
     names = list_named_operators(facts, explanation)
     operators = " + ".join(names) if len(names) <= _NAMED else f"{len(names)} operators"
-    custom = []
-    if facts.needs_own:
-        found, anonymous = facts.in_compiler, facts.anonymous
-        custom = [format_title_part(found, operators, anonymous=anonymous)]
+    own = format_title_part(facts.in_compiler, operators, anonymous=facts.anonymous)
+    custom = [own] if facts.needs_own else []
     extras = {"dynamic shapes": traits.dynamic, "non-contiguous inputs": traits.strided}
     extras |= {f"{traits.writes} written in place": bool(traits.writes)}
     # Higher-order operators, such as cond, have no overload.
