@@ -263,9 +263,9 @@ def _accuse_kernel_nodes(
     )  # some of several kernels are well
     cleared = {name for nodes in passed for name in nodes} - owners - branching
     kinds = {skeleton.node(name).target for name in cleared if name in skeleton}
-    excluded = set(names) - (owners or branching or {*names})
-    for name in names:
-        weight = sure * (0.3 if name in cleared or name in excluded else 1.0)
+    accountable = owners or branching or {*names}
+    for name in filter(accountable.__contains__, names):
+        weight = sure * (0.3 if name in cleared else 1.0)
         weight *= 0.6 if skeleton.node(name).target in kinds else 1.0
         if failure.detail == _BOUNDS and not _indexes(skeleton, name):
             weight *= 0.5

@@ -264,7 +264,7 @@ def test_user_kernel_is_blamed_on_the_custom_operator() -> None:
         "softclip_kernel_0 (user kernel softclip_kernel) through source"
     )
     found = Evidence(launches, text)
-    assert surest(blamed(found, FAULT, CUSTOM)) == {"softclip"}
+    assert blamed(found, FAULT, CUSTOM) == {"softclip": 1.0}  # not its neighbors
     # Triton and ptxas don't know of Inductor's number.
     for evidence in (
         Evidence(launches, "at 5:56:\ndef softclip_kernel(source, target):\n"),
@@ -302,11 +302,7 @@ def test_named_user_kernel_ranks_first_among_kernels_of_that_name(
         }
     )
     found = rank_suspects(Evidence(launches, text), program, failure)
-    assert [(s.node, s.weight) for s in found[:2]] == [
-        ("softclip", 1.0),
-        ("other", 0.95),
-    ]
-    assert {s.weight for s in found[2:]} <= {0.18, 0.3}
+    assert [(s.node, s.weight) for s in found] == [("softclip", 1.0), ("other", 0.95)]
 
 
 def test_suspects_of_equal_weight_are_shown_as_a_tie() -> None:
