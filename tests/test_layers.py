@@ -377,7 +377,7 @@ BUDGETS = {
     "system": 550,
     "testing": 370,
     "top": 175,
-    "campaign": 907,
+    "campaign": 906,
     "worker": 16_853,
 }
 """The most code lines of each package. Raising one needs a dated reason in

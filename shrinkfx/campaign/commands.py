@@ -73,17 +73,17 @@ def wait_for(process: subprocess.Popen[str]) -> tuple[int, str]:
     """Return the exit code of a command, and what it prints; kill it after 12 hours."""
     deadline = time.monotonic() + _LONGEST_S
     with process:
-        while True:
-            try:  # short waits, because Ray can cancel a task only between two waits
-                printed, _ = process.communicate(timeout=_POLL_S)
-            except subprocess.TimeoutExpired:
+        try:
+            while True:
+                # Short waits, because Ray can cancel a task only between two waits.
+                with suppress(subprocess.TimeoutExpired):
+                    printed, _ = process.communicate(timeout=_POLL_S)
+                    return process.returncode, printed
                 if time.monotonic() > deadline:
                     kill_with_group(process.pid)
-            except BaseException:
-                kill_with_group(process.pid)
-                raise
-            else:
-                return process.returncode, printed
+        except BaseException:
+            kill_with_group(process.pid)
+            raise
 
 
 def _has_begun(folder: Path) -> bool:

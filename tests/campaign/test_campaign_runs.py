@@ -14,6 +14,7 @@ from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from support.bugs import COS, SIN, WRONG, write_run
@@ -488,3 +489,23 @@ def test_bad_usage_is_named(
 ) -> None:
     assert main(words) == 2
     assert reason in capsys.readouterr().err
+
+
+def test_interrupt_between_two_waits_kills_the_command(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Ray may cancel a task at any point, also where no wait is under way."""
+    times = iter([0.0])
+
+    def read_clock() -> float:
+        for start in times:
+            return start
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(commands, "time", SimpleNamespace(monotonic=read_clock))
+    process = subprocess.Popen(
+        ["sleep", "60"], stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+    with pytest.raises(KeyboardInterrupt):
+        commands.wait_for(process)
+    assert process.wait(10) == -signal.SIGKILL
