@@ -68,7 +68,7 @@ def draw(
         marks: the smallest sizes of each failure.
 
     Returns:
-        '' or how to get the plot.
+        '' or why there is no plot.
     """
     try:
         import matplotlib

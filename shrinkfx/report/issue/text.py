@@ -192,7 +192,7 @@ def facts_of(record: RunRecord, *, anonymous: bool = False) -> IssueFacts:
     above, opens, rest = f"\n{log}".partition(f"\n{TRACEBACK}\n")
     kept = f"{find_printed_assertion(above)}\n{TRACEBACK}\n{rest}".lstrip()
     memory = record.memory
-    seen = f"Observed under {memory.sanitizer}: {memory.report}\n" * bool(memory.report)
+    seen = f"Observed under {memory.sanitizer}: {memory.report}\n"
     return IssueFacts(
         kind=failure.seen.kind,
         stage=failure.seen.stage,
@@ -215,7 +215,7 @@ def facts_of(record: RunRecord, *, anonymous: bool = False) -> IssueFacts:
         caveats=record.remaining_causes,
         minimal=search.minimal,
         stopped=search.stopped,
-        log=seen + cut_middle(kept if opens else log, _LOG),
+        log=(seen if memory.report else "") + cut_middle(kept if opens else log, _LOG),
         needed_files=tuple(file.name for file in written.files[1:]),
         versions=tuple(f"{name} {known}" for name, known in record.versions.items()),
         anonymous=anonymous,
