@@ -12,7 +12,7 @@ from pathlib import Path
 
 from shrinkfx.check import oracle
 from shrinkfx.check.limits import UNLIMITED, Allowance
-from shrinkfx.check.oracle import Limits, Meter, RequestHandler
+from shrinkfx.check.oracle import CheckClient, Limits, Meter, RequestHandler
 from shrinkfx.errors import BudgetExhausted
 from shrinkfx.failure.classify import SERVER_DIED, classify_ending
 from shrinkfx.failure.readers.script import convert_script_ending
@@ -52,6 +52,7 @@ class ScriptRunner:
             runs is in a new interpreter, with an environment of another size. 0 for
             three runs, of which two may be forks.
         measures_rate: whether the independent runs go on after one that does not fail.
+        only_seems: ``fails`` is content with ``seems_to_fail``.
     """
 
     server: RequestHandler
@@ -69,6 +70,12 @@ class ScriptRunner:
     build: Build = Build.STOCK
     independent: int = 0
     measures_rate: bool = False
+    only_seems: bool = False
+
+    @property
+    def client(self) -> CheckClient:
+        """A client of the bare server."""
+        return CheckClient(self.server, self.limits, meter=self.meter)
 
     def run(
         self, files: Sequence[Path], *, fresh: bool, target: Signature | None = None
@@ -126,6 +133,8 @@ class ScriptRunner:
             is_likely: if False, the script runs first in a fork with the search's
                 build, and only if it fails there, as another user would run it.
         """
+        if self.only_seems:
+            return self.seems_to_fail(files, target)
         if not is_likely and not _sets_variables(files[0]):
             seems_to_fail = self.seems_to_fail(files, target)
             if not seems_to_fail:

@@ -46,7 +46,7 @@ from shrinkfx.run.observe import (
     load_or_find_subject,
     wants_guard_pages,
 )
-from shrinkfx.run.reduction import SearchResult, check_rest, reduce
+from shrinkfx.run.reduction import SearchResult, check_rest, reduce, stop_on_errors
 from shrinkfx.run.simplification import (
     drop_listing,
     record_minimal_kinds,
@@ -59,6 +59,7 @@ from shrinkfx.run.verification import (
     make_record,
     result_of,
     with_end,
+    write_first_repro,
 )
 
 
@@ -87,6 +88,8 @@ def run(options: Options, out: Path, listener: Listener) -> Reduction:
                 context.journal.note(TARGET, asdict(program.target))
             listener(PhaseEntered(Phase.SEARCH))
             state = reduce(program)
+            with stop_on_errors(context, state):
+                write_first_repro(program, state)
             listener(PhaseEntered(Phase.PLAINER))
             state = reduce_listing(context, program, state, reserve_s)
             listener(PhaseEntered(Phase.VERIFICATION))
@@ -219,7 +222,7 @@ def _write_unverified_summary(
     state.stopped = state.stopped or str(reason) or INTERRUPTED
     drop_issue(out)
     if (repro := out / "repro.py").exists():
-        reason.add_note(f"written but not verified: {repro}")
+        reason.add_note(f"written, but not verified in three runs: {repro}")
     program = program.with_options(calls=state.calls)
     result = result_of(program, state, state.reducer.best, state.rate)
     record = with_end(make_record(result), program, state)

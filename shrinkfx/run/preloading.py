@@ -21,13 +21,13 @@ from typing import Protocol
 from weakref import WeakKeyDictionary
 
 from shrinkfx.check.client.server import Server
-from shrinkfx.check.oracle import Limits, Meter, RequestHandler
+from shrinkfx.check.oracle import CheckClient
 from shrinkfx.errors import BudgetExhausted
 from shrinkfx.preloads.bundle_builder import build_bundle
 from shrinkfx.preloads.custom_code_sources import find_custom_code
 from shrinkfx.preloads.preload_bundle import Preload, PreloadBundle, PreloadCut, Unit
 from shrinkfx.protocol.answers import Printed, Registered
-from shrinkfx.protocol.requests import Request, RunPreload
+from shrinkfx.protocol.requests import RunPreload
 from shrinkfx.report.record import RunRecord
 from shrinkfx.report.repro import write_registrations
 from shrinkfx.run.context import RunContext
@@ -102,14 +102,13 @@ class PreloadOracle:
     """Queries a worker for the effect of registering operators in some way.
 
     Attributes:
+        client: a client of a worker without this run's environment.
         operators: the program's operators, as ``mylib::mix``.
         note: receives a line at the first query.
         questions: number of queries.
     """
 
-    server: RequestHandler
-    limits: Limits
-    meter: Meter
+    client: CheckClient
     program: Path
     operators: Sequence[str]
     record: RunRecord
@@ -142,20 +141,14 @@ class PreloadOracle:
             script.write_text(text, encoding="utf-8")
             for name, file in carried.files.items():
                 shutil.copy(file, Path(folder) / name)
-            request = Request(
-                RunPreload(
-                    str(script), str(self.program.resolve()), tuple(self.operators)
-                ),
-                timeout_s=self.limits.timeout_s,
-                max_rss_bytes=self.limits.max_rss_bytes,
-                clock_s=self._seconds_left,
-            )
+            program = str(self.program.resolve())
+            task = RunPreload(str(script), program, tuple(self.operators))
             try:
-                ending = self.server.ask(request)
+                ending = self.client.with_clock_limit(self._seconds_left).ask(task)
             except BudgetExhausted:  # the repro has yet to be written
                 self.deadline = time.monotonic()
                 return None
-            answer = self.meter.add(ending).answer
+            answer = ending.answer
             return answer if isinstance(answer, Registered) else None
 
 
@@ -200,8 +193,7 @@ earlier step of the search often has the same ones.
 def ways_to_carry(
     context: RunContext,
     server: Server,
-    bare: RequestHandler,
-    limits: Limits,
+    bare: CheckClient,
     printed: Printed,
     record: RunRecord,
     fails: Callable[[PreloadBundle], bool | None] | None = None,
@@ -209,6 +201,7 @@ def ways_to_carry(
     """Return ways to carry the preloads of a run into its repro, the smallest first.
 
     Args:
+        bare: a client of a worker without this run's environment.
         fails: returns whether a script fails as expected, with less effort than a run
             of a repro; None if there is no such test. It may raise ``BudgetExhausted``.
     """
@@ -221,10 +214,8 @@ def ways_to_carry(
         return [PreloadBundle()]
     operators = [_qualified(target) for target in printed.targets]
     deadline = time.monotonic() + seconds_for(budget.spare_s - budget.pace_s)
-    judge = PreloadOracle(
-        *(bare, limits, context.meters["verify"], minimal_program(context.out)),
-        *(operators, record, context.note, deadline),
-    )
+    program = minimal_program(context.out)
+    judge = PreloadOracle(bare, program, operators, record, context.note, deadline)
 
     def build(cut: PreloadCut) -> PreloadBundle:
         return build_bundle(preloads, server.ready.uninstalled_files, cut)

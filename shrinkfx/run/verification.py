@@ -558,22 +558,10 @@ def verify_as_is(result: Result, printed: Printed) -> RunRecord:
     process. For a flaky failure on the CPU, each of the three runs is in a fresh
     process. With little time left there are fewer runs, but at least one.
     """
-    context, client = result.context, result.program.client
+    context = result.context
     context.note("writing repro.py and running it in an empty folder")
     record = make_record(result, printed)
-    # In a clean environment, the script itself must set what matters.
-    side, ready = result.memory.guard, context.ready
-    worker = WORKER if side == Guard.OFF else GUARDED_WORKER
-    device = ("cuda",) if side != Guard.OFF and ready.for_cuda else ()
-    with context.bare_server(ready.backend, worker, *device) as bare:
-        probe = client.options.probe or Probe.REAL
-        runner = ScriptRunner(
-            *(bare, client.limits, context.meters["verify"], probe, side, context.note),
-            afresh_first=_is_compiled(record.signature, ready.backend),
-            build=result.program.build,
-            independent=_independent_runs(result),
-            measures_rate=result.memory.unsure,
-        )
+    with _script_runner(result, record) as runner:
 
         def fails(choice: PreloadBundle) -> bool | None:
             """Return whether the result fails with preloads carried in this way."""
@@ -589,8 +577,8 @@ def verify_as_is(result: Result, printed: Printed) -> RunRecord:
         variables = _variables_to_test(context, record.signature)
         if not context.budget.has((len(variables) + 2) * context.budget.pace_s):
             variables = []
-        server, limits = context.worker, client.limits
-        ways = ways_to_carry(context, server, bare, limits, printed, record, fails)
+        server, bare = context.worker, runner.client
+        ways = ways_to_carry(context, server, bare, printed, record, fails)
         written = write_smallest_repro(
             *(context.out, printed, record, ways, runner, variables),
             embedded=() if listed else None,
@@ -607,6 +595,65 @@ def verify_as_is(result: Result, printed: Printed) -> RunRecord:
     log = runner.logs[-1] if runner.logs else ""
     above = lines_left_out(script.read_text(encoding="utf-8"))
     return replace(record, verified=VerifiedRepro(written, *counts, log, above))
+
+
+@contextlib.contextmanager
+def _script_runner(result: Result, record: RunRecord) -> Iterator[ScriptRunner]:
+    """Start a process without this run's settings, and run scripts there.
+
+    In such a clean environment, the script itself must set what matters.
+    """
+    context, client = result.context, result.program.client
+    side, ready = result.memory.guard, context.ready
+    worker = WORKER if side == Guard.OFF else GUARDED_WORKER
+    device = ("cuda",) if side != Guard.OFF and ready.for_cuda else ()
+    with context.bare_server(ready.backend, worker, *device) as bare:
+        probe = client.options.probe or Probe.REAL
+        yield ScriptRunner(
+            *(bare, client.limits, context.meters["verify"], probe, side, context.note),
+            afresh_first=_is_compiled(record.signature, ready.backend),
+            build=result.program.build,
+            independent=_independent_runs(result),
+            measures_rate=result.memory.unsure,
+        )
+
+
+def write_first_repro(program: Subject, state: SearchResult) -> None:
+    """Write a repro of the reduced program before its simplification, and run it once.
+
+    So that a user has an answer early. It is kept only if it fails in this run, in a
+    fork and with the build of the search; ``Verification`` replaces it. There is none
+    for a failure that one run cannot show, and none in place of an earlier session's.
+    """
+    context = program.context
+    if program.command or state.stopped or (context.out / "repro.py").exists():
+        return
+    program = program.with_options(calls=state.calls)
+    result = result_of(program, state, state.reducer.best, state.rate)
+    has_time = context.budget.has(_CHECKS_BEFORE_END * context.budget.pace_s)
+    if result.no_source or _independent_runs(result) or not has_time:
+        return
+    with contextlib.suppress(ShrinkfxError):  # the verification reports its own
+        printed = write_result(result)
+        record = make_record(result, printed)
+        with _script_runner(result, record) as runner:
+            server, bare = context.worker, runner.client
+            ways = ways_to_carry(context, server, bare, printed, record)
+            ways = [way for way in ways if not way.bare]  # the search had that code
+            once = replace(runner, only_seems=True)
+            written = write_smallest_repro(context.out, printed, record, ways, once)
+        if written.fails:
+            context.note(_FIRST.format(written.files[0]))
+        else:
+            written.files[0].unlink()
+
+
+_CHECKS_BEFORE_END = 20
+"""Minimum time left for the first repro, as a number of checks. Its 3 s must not be
+missing for the simplification and the last repro.
+"""
+
+_FIRST = "a first repro is written and has failed in one run: {}"
 
 
 def _variables_to_test(context: RunContext, failure: Signature) -> list[str]:
@@ -713,7 +760,7 @@ def verify_by_command(result: Result, printed: Printed) -> RunRecord:
                 conditions = replace(record.conditions, inputs=INPUTS)
                 record = replace(record, conditions=conditions)
             worker = context.worker
-            ways = ways_to_carry(context, worker, bare, limits, printed, record)
+            ways = ways_to_carry(context, worker, stranger, printed, record)
             variables = _variables_to_test(context, record.signature)
             written = write_smallest_repro(
                 *(context.out, printed, record, ways, runner, variables),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +39,7 @@ from shrinkfx.run.context import RunContext, Subject
 from shrinkfx.run.pipeline import verify_reduction
 from shrinkfx.run.reduction import SearchResult, reduce
 from shrinkfx.run.simplification import record_minimal_kinds, reduce_listing
-from shrinkfx.run.verification import VerifiedResult
+from shrinkfx.run.verification import VerifiedResult, write_first_repro
 from shrinkfx.testing import chain, listing, whole
 
 WHOLE = whole(chain("x", "relu", "tanh", "cos"))
@@ -107,7 +107,7 @@ class World:
     def bare(self, *_: object) -> Iterator[Any]:
         yield self
 
-    def result(self) -> tuple[SearchResult, VerifiedResult]:
+    def subject(self) -> Subject:
         server: Any = self
         checked = CheckOptions(build=Build.FAST)
         client = CheckClient(server, Limits(9.0, 1 << 30), checked)
@@ -115,11 +115,14 @@ class World:
             Options(Path("model.pt2")), self.folder, self.events.append
         )
         context.worker = server
-        subject = Subject(context, WHOLE, ProgramSize(3), client, RAISES, 1.0)
-        found = reduce_listing(context, subject, reduce(subject), 0.0)
+        return Subject(context, WHOLE, ProgramSize(3), client, RAISES, 1.0)
+
+    def result(self) -> tuple[SearchResult, VerifiedResult]:
+        subject = self.subject()
+        found = reduce_listing(subject.context, subject, reduce(subject), 0.0)
         assert found.made_of is not None
         found, kept = verify_reduction(subject, found, 0.0)
-        record_minimal_kinds(context, found)
+        record_minimal_kinds(subject.context, found)
         return found, kept
 
     @property
@@ -162,6 +165,42 @@ def _world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     world = World(tmp_path, holds("tanh"))
     monkeypatch.setattr(RunContext, "bare_server", world.bare)
     return world
+
+
+def test_first_repro_is_written_before_simplification_and_run_once(
+    world: World,
+) -> None:
+    subject = world.subject()
+    state = reduce(subject)
+    write_first_repro(subject, state)
+    assert world.scripts == [state.reducer.best]
+    assert (world.folder / "repro.py").exists()
+    assert "a first repro is written and has failed in one run" in world.notes
+
+
+def test_first_repro_that_does_not_fail_is_removed(world: World) -> None:
+    world.script = lambda _: False
+    subject = world.subject()
+    write_first_repro(subject, reduce(subject))
+    assert not (world.folder / "repro.py").exists()
+    assert "a first repro" not in world.notes
+
+
+def test_first_repro_leaves_that_of_an_earlier_session_alone(world: World) -> None:
+    subject = world.subject()
+    state = reduce(subject)
+    (world.folder / "repro.py").write_text("# verified")
+    write_first_repro(subject, state)
+    assert not world.scripts
+    assert (world.folder / "repro.py").read_text() == "# verified"
+
+
+def test_flaky_failure_has_no_first_repro(world: World) -> None:
+    subject = world.subject()
+    state = reduce(subject)
+    state.rate = 0.5
+    write_first_repro(replace(subject, rate=0.5), state)
+    assert not (world.folder / "repro.py").exists()
 
 
 def test_verified_listing_is_the_result(world: World) -> None:

@@ -15,7 +15,7 @@ from support.compiling import PLAIN, beside
 from support.doubles import PRINTED, FakeServer
 
 from shrinkfx.check.client.server import Server
-from shrinkfx.check.oracle import Limits, Meter
+from shrinkfx.check.oracle import CheckClient, Limits
 from shrinkfx.errors import BudgetExhausted
 from shrinkfx.failure.signature import Kind, Signature, Stage
 from shrinkfx.options.options import Options
@@ -61,7 +61,9 @@ def judge(
     """Make a judge whose worker answers of a script's text."""
     server = FakeServer(lambda asked: answer(Path(asked["path"]).read_text()))
     limits = Limits(60.0, 1 << 30)
-    return PreloadOracle(server, limits, Meter(), Path("m.pt2"), ["mylib::mix"], RECORD)
+    return PreloadOracle(
+        CheckClient(server, limits), Path("m.pt2"), ["mylib::mix"], RECORD
+    )
 
 
 @pytest.mark.parametrize(
@@ -207,7 +209,7 @@ def test_real_worker_distinguishes_needed_from_unneeded_preload_lines(
 
     with Server(environment=None) as bare:
         limits = Limits(120.0, 8 << 30)
-        asked = PreloadOracle(bare, limits, Meter(), program, operators, RECORD)
+        asked = PreloadOracle(CheckClient(bare, limits), program, operators, RECORD)
         ways = [*map(made, smallest_first(made, asked))]
     assert [way.bare for way in ways] == [True, False, False, False]
     without_own, kept, all_that_acts, _ = (each.definitions[0].text for each in ways)
@@ -292,7 +294,7 @@ def test_package_of_two_operators_is_reduced_to_one_text_with_one_operator(
 
     with Server(environment=None) as bare:
         limits = Limits(120.0, 8 << 30)
-        asked = PreloadOracle(bare, limits, Meter(), program, operators, RECORD)
+        asked = PreloadOracle(CheckClient(bare, limits), program, operators, RECORD)
         as_one, as_modules, *_ = map(made, smallest_first(made, asked))
     assert (as_one.modules, as_one.unpacking) == ((), "")
     (part,) = as_one.definitions
@@ -323,7 +325,7 @@ def test_deadline_ends_the_queries_but_not_the_run(tmp_path: Path) -> None:
             raise BudgetExhausted("time limit reached")
         return says(text)
 
-    asked.server = judge(answer).server
+    asked.client = judge(answer).client
     texts = [way.definitions[0].text for way in ways(tmp_path, OPS, asked)]
     assert asked.questions == 2
     assert ["class Net" in text for text in texts] == [False, True]
@@ -350,8 +352,8 @@ def test_backtracking_with_the_same_custom_operators_repeats_no_query(
     def ask(*targets: str) -> int:
         before = len(bare.asked)
         printed = replace(PRINTED, targets=targets)
-        limits = Limits(60.0, 1 << 30)
-        assert ways_to_carry(context, server, bare, limits, printed, RECORD)
+        client = CheckClient(bare, Limits(60.0, 1 << 30))
+        assert ways_to_carry(context, server, client, printed, RECORD)
         return len(bare.asked) - before
 
     assert ask("mylib.mix.default", "aten.cosh.default")
@@ -459,7 +461,9 @@ class Case:
         server = FakeServer(lambda asked: answer(Path(asked["path"]).read_text()))
         limits = Limits(60.0, 1 << 30)
         program, operators = Path("m.pt2"), ["aten::relu"]
-        self.judge = PreloadOracle(server, limits, Meter(), program, operators, RECORD)
+        self.judge = PreloadOracle(
+            CheckClient(server, limits), program, operators, RECORD
+        )
         self.cuts = smallest_first(self.made, self.judge)
         self.questions = CompilerCodeQueries(self.fails, Budget())
 
