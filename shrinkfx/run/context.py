@@ -121,6 +121,7 @@ class RunContext:
         out_of_budget: the budget ended the search, so a larger one continues it.
         jobs: the maximum number of candidates that are checked at once.
         worker: the server that holds the program; its starter sets it.
+        bare_servers: closes the workers without a program; enter it with ``worker``.
 
     Args:
         written: folders besides ``out`` that workers write to.
@@ -153,6 +154,8 @@ class RunContext:
         task = "sweep" if options.sweeping else "reduction"
         self.journal.follow(task, self._spent_now)
         self._written = written
+        self.bare_servers = contextlib.ExitStack()
+        self._bare_servers_by_settings: dict[str, Server] = {}
 
     @property
     def ready(self) -> Ready:
@@ -238,6 +241,7 @@ class RunContext:
             *(self._lasting, self.options, variables or {}),
             command=worker,
             leaves_zygote=True,
+            folders=(self.out,),
         )
         for warning in warn_of_versions(server.ready.versions):
             self.note(warning)
@@ -246,23 +250,29 @@ class RunContext:
     def bare_server(
         self, backend: str, worker: Sequence[str] = WORKER, device: str | None = None
     ) -> Server:
-        """Start a worker without a program and without this run's environment.
+        """Return a worker without a program and without this run's environment.
+
+        It is started once, and lasts as long as ``bare_servers``.
 
         Args:
             device: the device of scripts that run with guard pages.
         """
-        arch = self.options.arch
-        self._doing("starting a process")
-        return self._lasting(
+        start = functools.partial(
+            self._lasting,
             command=worker,
             environment=None,
             backend=backend,
-            arch=arch,
+            arch=self.options.arch,
             device=device,
             gpus=self.options.gpus if backend == Backend.AOTI else (),
-            zygote_of=getattr(self, "worker", None),
             hash_seed=self.options.environment.get(HASH_SEED, ""),
         )
+        known, settings = self._bare_servers_by_settings, str(start.keywords)
+        if settings not in known:
+            self._doing("starting a process")
+            server = start(zygote_of=getattr(self, "worker", None))
+            known[settings] = self.bare_servers.enter_context(server)
+        return known[settings]
 
     @with_fields_of(Server)
     def _lasting(self, **settings: Any) -> Server:  # noqa: ANN401 - its fields
@@ -271,7 +281,6 @@ class RunContext:
             asking=lambda task: self._doing(task.doing),
             answered=self.journal.tick,
             heard=self.busyness.record_ending,
-            folders=(self.out,),
             sandbox=self.sandbox,
             **settings,
         )

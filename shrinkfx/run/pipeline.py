@@ -74,7 +74,7 @@ def run(options: Options, out: Path, listener: Listener) -> Reduction:
     worker = GUARDED_WORKER if wants_guard_pages(options) else WORKER
     with open_run_folder(options, out, listener) as context:
         listener(PhaseEntered(Phase.BASELINE))
-        with context.server(worker) as context.worker:
+        with context.server(worker) as context.worker, context.bare_servers:
             program = load_or_find_subject(context)
             target, reserve_s = program.target, context.budget.reserve_s
             failure = target.kind, target.stage, target.text or target.detail

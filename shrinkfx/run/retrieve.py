@@ -92,6 +92,7 @@ def retrieve(tested: TestedCandidate, folder: Path, listener: Listener) -> Retri
     with (
         _remove_incomplete_folder(folder, out),
         server_for(options, kind, context.sandbox) as context.worker,
+        context.bare_servers,
     ):
         meter = context.meters["verify"]
         limits = context.limits(BASELINE_TIMEOUT_S)

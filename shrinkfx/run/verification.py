@@ -561,30 +561,30 @@ def verify_as_is(result: Result, printed: Printed) -> RunRecord:
     context = result.context
     context.note("writing repro.py and running it in an empty folder")
     record = make_record(result, printed)
-    with _script_runner(result, record) as runner:
+    runner = _script_runner(result, record)
 
-        def fails(choice: PreloadBundle) -> bool | None:
-            """Return whether the result fails with preloads carried in this way."""
-            with tempfile.TemporaryDirectory(prefix=DRAFT, dir=context.out) as draft:
-                script = Path(draft) / "repro.py"
-                program = script, context.out, printed, record, choice
-                surest = write_surest(*program, result.no_source)
-                return runner.seems_to_fail(surest.files, record.signature)
+    def fails(choice: PreloadBundle) -> bool | None:
+        """Return whether the result fails with preloads carried in this way."""
+        with tempfile.TemporaryDirectory(prefix=DRAFT, dir=context.out) as draft:
+            script = Path(draft) / "repro.py"
+            program = script, context.out, printed, record, choice
+            surest = write_surest(*program, result.no_source)
+            return runner.seems_to_fail(surest.files, record.signature)
 
-        # A printed program is not embedded: the search has an earlier one to verify.
-        as_source = not printed.unprintable and result.no_source is None
-        listed = result.candidate.listing is not None and as_source
-        variables = _variables_to_test(context, record.signature)
-        if not context.budget.has((len(variables) + 2) * context.budget.pace_s):
-            variables = []
-        server, bare = context.worker, runner.client
-        ways = ways_to_carry(context, server, bare, printed, record, fails)
-        written = write_smallest_repro(
-            *(context.out, printed, record, ways, runner, variables),
-            embedded=() if listed else None,
-            no_source=result.no_source,
-        )
-        again = runner.run_again(written.files, record.signature, context.budget)
+    # A printed program is not embedded: the search has an earlier one to verify.
+    as_source = not printed.unprintable and result.no_source is None
+    listed = result.candidate.listing is not None and as_source
+    variables = _variables_to_test(context, record.signature)
+    if not context.budget.has((len(variables) + 2) * context.budget.pace_s):
+        variables = []
+    server, bare = context.worker, runner.client
+    ways = ways_to_carry(context, server, bare, printed, record, fails)
+    written = write_smallest_repro(
+        *(context.out, printed, record, ways, runner, variables),
+        embedded=() if listed else None,
+        no_source=result.no_source,
+    )
+    again = runner.run_again(written.files, record.signature, context.budget)
     counts = count_runs(context, [written.fails, *again])
     script = written.files[0]
     if _is_of_layout(result) and counts[0] and not needs_local_files(script):
@@ -597,9 +597,8 @@ def verify_as_is(result: Result, printed: Printed) -> RunRecord:
     return replace(record, verified=VerifiedRepro(written, *counts, log, above))
 
 
-@contextlib.contextmanager
-def _script_runner(result: Result, record: RunRecord) -> Iterator[ScriptRunner]:
-    """Start a process without this run's settings, and run scripts there.
+def _script_runner(result: Result, record: RunRecord) -> ScriptRunner:
+    """Return a runner of scripts in processes without this run's settings.
 
     In such a clean environment, the script itself must set what matters.
     """
@@ -607,15 +606,15 @@ def _script_runner(result: Result, record: RunRecord) -> Iterator[ScriptRunner]:
     side, ready = result.memory.guard, context.ready
     worker = WORKER if side == Guard.OFF else GUARDED_WORKER
     device = ("cuda",) if side != Guard.OFF and ready.for_cuda else ()
-    with context.bare_server(ready.backend, worker, *device) as bare:
-        probe = client.options.probe or Probe.REAL
-        yield ScriptRunner(
-            *(bare, client.limits, context.meters["verify"], probe, side, context.note),
-            afresh_first=_is_compiled(record.signature, ready.backend),
-            build=result.program.build,
-            independent=_independent_runs(result),
-            measures_rate=result.memory.unsure,
-        )
+    bare = context.bare_server(ready.backend, worker, *device)
+    probe = client.options.probe or Probe.REAL
+    return ScriptRunner(
+        *(bare, client.limits, context.meters["verify"], probe, side, context.note),
+        afresh_first=_is_compiled(record.signature, ready.backend),
+        build=result.program.build,
+        independent=_independent_runs(result),
+        measures_rate=result.memory.unsure,
+    )
 
 
 def write_first_repro(program: Subject, state: SearchResult) -> None:
@@ -636,12 +635,11 @@ def write_first_repro(program: Subject, state: SearchResult) -> None:
     with contextlib.suppress(ShrinkfxError):  # the verification reports its own
         printed = write_result(result)
         record = make_record(result, printed)
-        with _script_runner(result, record) as runner:
-            server, bare = context.worker, runner.client
-            ways = ways_to_carry(context, server, bare, printed, record)
-            ways = [way for way in ways if not way.bare]  # the search had that code
-            once = replace(runner, only_seems=True)
-            written = write_smallest_repro(context.out, printed, record, ways, once)
+        once = replace(_script_runner(result, record), only_seems=True)
+        server, bare = context.worker, once.client
+        ways = ways_to_carry(context, server, bare, printed, record)
+        ways = [way for way in ways if not way.bare]  # the search had that code
+        written = write_smallest_repro(context.out, printed, record, ways, once)
         if written.fails:
             context.note(_FIRST.format(written.files[0]))
         else:
@@ -752,20 +750,19 @@ def verify_by_command(result: Result, printed: Printed) -> RunRecord:
         inputs = place.resolve() / INPUTS
         saved = f"{folder}/model.pt2", str(inputs)
         client.ask(SaveCandidate(result.candidate.to_json(), *saved))
-        with context.bare_server(Backend.AUTO) as bare:
-            stranger = CheckClient(bare, limits, meter=client.meter)
-            runner = CommandRunner(command, stranger, client, inputs)
-            record = make_record(result, printed)
-            if command.takes_inputs:
-                conditions = replace(record.conditions, inputs=INPUTS)
-                record = replace(record, conditions=conditions)
-            worker = context.worker
-            ways = ways_to_carry(context, worker, stranger, printed, record)
-            variables = _variables_to_test(context, record.signature)
-            written = write_smallest_repro(
-                *(context.out, printed, record, ways, runner, variables),
-                no_source=result.no_source,
-            )
+        bare = context.bare_server(Backend.AUTO)
+        stranger = CheckClient(bare, limits, meter=client.meter)
+        runner = CommandRunner(command, stranger, client, inputs)
+        record = make_record(result, printed)
+        if command.takes_inputs:
+            conditions = replace(record.conditions, inputs=INPUTS)
+            record = replace(record, conditions=conditions)
+        ways = ways_to_carry(context, context.worker, stranger, printed, record)
+        variables = _variables_to_test(context, record.signature)
+        written = write_smallest_repro(
+            *(context.out, printed, record, ways, runner, variables),
+            no_source=result.no_source,
+        )
         path = (context.out / "minimal.pt2").resolve()
         if not written.fails:
             written.files[0].unlink()

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -107,11 +106,8 @@ class World:
         log = 'File "repro.py", line 1\n    actual = compiled()\nRuntimeError: torn\n'
         return Ending("exit", 1, "run", answer=TORN, log=log)
 
-    @contextlib.contextmanager
-    def bare(
-        self, context: RunContext, backend: str, worker: Sequence[str]
-    ) -> Iterator[Any]:
-        yield FakeServer(self.run)
+    def bare(self, context: RunContext, backend: str, worker: Sequence[str]) -> Any:
+        return FakeServer(self.run)
 
     def verified(
         self, path: Path | None = None, **about: Any

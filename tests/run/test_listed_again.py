@@ -5,8 +5,7 @@ The worker is fake: programs and scripts fail as predicates say.
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -103,9 +102,8 @@ class World:
         fails = all(demand(candidate) for demand in demands)
         return SCRIPT_FAILS if fails else PASSES
 
-    @contextlib.contextmanager
-    def bare(self, *_: object) -> Iterator[Any]:
-        yield self
+    def bare(self, *_: object) -> Any:
+        return self
 
     def subject(self) -> Subject:
         server: Any = self

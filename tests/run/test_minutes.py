@@ -144,12 +144,16 @@ class Model:
     @contextlib.contextmanager
     def started(self, context: RunContext) -> Iterator[Any]:
         """Take the place of the worker, and of the clock at the first time."""
+        yield self.bare(context)
+
+    def bare(self, context: RunContext) -> Any:
+        """Take the place of a worker without a program."""
         if self.context is None or self.context.budget is not context.budget:
             self.context = context
             context.budget.clock = lambda: self.now
             context.budget.started = self.now
         self.now += self.start_s
-        yield self
+        return self
 
     def tasks(self, task: type[Task]) -> list[Arguments]:
         return [asked for each, asked in self.asked if each is task]
@@ -207,7 +211,9 @@ def _model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Made:
         return made[-1].started(context)
 
     monkeypatch.setattr(RunContext, "server", started)
-    monkeypatch.setattr(RunContext, "bare_server", started)
+    monkeypatch.setattr(
+        RunContext, "bare_server", lambda context, *_: made[-1].bare(context)
+    )
     return make
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import signal
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -103,14 +102,13 @@ def verified(
         found = fails(side, runs.count(side), text)
         return LATE if found is None else dies if found else PASSES
 
-    @contextlib.contextmanager
-    def bare(
-        _: RunContext, backend: str, worker: Sequence[str]
-    ) -> Iterator[FakeServer]:
-        server = FakeServer(answer)
-        yield server
-        sides = {asked.get("guard_pages", Guard.OFF) for asked in server.arguments}
-        assert sides == {Guard.OFF} or worker == GUARDED_WORKER
+    def bare(_: RunContext, backend: str, worker: Sequence[str]) -> FakeServer:
+        def guarded_answer(asked: Mapping[str, Any]) -> Ending:
+            is_guarded = asked.get("guard_pages", Guard.OFF) != Guard.OFF
+            assert not is_guarded or worker == GUARDED_WORKER
+            return answer(asked)
+
+        return FakeServer(guarded_answer)
 
     monkeypatch.setattr(RunContext, "bare_server", bare)
     server: Any = FakeServer(printed)
@@ -495,9 +493,8 @@ def verified_command(
         if isinstance(event, NoteAdded):
             notes.append(event.text)
 
-    @contextlib.contextmanager
-    def bare(*_: object) -> Iterator[CommandWorker]:
-        yield server
+    def bare(*_: object) -> Any:
+        return server
 
     monkeypatch.setattr(RunContext, "bare_server", bare)
     context = RunContext(Options(Path("model.pt2"), check=COMMAND.text), folder, listen)
