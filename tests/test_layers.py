@@ -370,7 +370,7 @@ BUDGETS = {
     "program": 2_631,
     "protocol": 1_178,
     "report": 3_287,
-    "run": 5_152,
+    "run": 5_157,
     "search": 1_380,
     "strategies": 810,
     "sweep": 533,
