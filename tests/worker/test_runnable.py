@@ -130,6 +130,21 @@ def test_sizes_with_a_symbol_are_dynamic(tmp_path: Path) -> None:
     assert torch.equal(second, f * 2)
 
 
+def test_size_of_a_jagged_dim_has_any_value(tmp_path: Path) -> None:
+    load = """\
+def load_args(reader):
+    reader.symint(j1, expr='s21')
+    buf0 = reader.storage(None, 16*s3)
+    reader.tensor(buf0, (s3, 4), is_leaf=True)
+load_args._version = 0
+"""
+    text = runnable(load, "n, x", "return (x + 1,)", top="s21 = j1\ns3 = 5\n")
+    made, program = exported(tmp_path, text)
+    assert made.inputs == 1
+    (args, _) = program.example_inputs
+    assert args[0].shape == (5, 4)
+
+
 def test_arithmetic_on_symbolic_sizes_gives_symbolic_sizes() -> None:
     size = Size(5, "s7")
     for worked_out in (size + 1, 2 * size, size - 1, 7 - size, size // 2, size % 3):

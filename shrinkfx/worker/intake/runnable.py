@@ -54,15 +54,14 @@ def export_runnable(task: ExportRunnable, note: Note, folder: Path) -> Exported:
     text = _OF_INDUCTOR.sub(r"\1(", text).replace(_VIEW, _RESHAPE)
     names = _run(text, task.path, "repro", _RANDOM)
     if task.constants:
-        constants = torch.load(task.constants, weights_only=True, map_location="cpu")
-        names["mod"].load_state_dict(constants)
+        state = torch.load(task.constants, weights_only=True, map_location="cpu")
+        names["mod"].load_state_dict(state)
     reader = _read(names, task.save_dir)
     module = _OnTensors(names["mod"], reader)
     with torch.no_grad():
         exported = _export(module, reader)
     _set_stack_traces(exported, task.path, text, names.get(STACK_TRACES, {}))
-    save = save_for_cuda if on_cpu else torch.export.save
-    save(exported, Path(task.program))
+    (save_for_cuda if on_cpu else torch.export.save)(exported, Path(task.program))
     return Exported(
         inputs=len(reader.tensors),
         made_up=reader.made_up,
@@ -130,12 +129,19 @@ is the device to draw on.
 def _run(
     text: str, path: str, name: str, functions: Mapping[str, object]
 ) -> dict[str, Any]:
-    names: dict[str, Any] = {"__name__": name, "__file__": path, **functions}
+    jagged = {size: int(size[1:]) for size in _JAGGED.findall(text)}
+    names: dict[str, Any] = {"__name__": name, "__file__": path, **functions, **jagged}
     try:
         exec(compile(text, path, "exec"), names)
     except SystemExit as ended:  # would end the child silently
         raise RuntimeError(f"it exits with {ended.code}") from ended
     return names
+
+
+_JAGGED = re.compile(r"\bj\d+\b")
+"""The size of a nested tensor's jagged dim, which PyTorch writes by name only. Which
+number it is does not matter: no dim of the tensors that hold the values has this size.
+"""
 
 
 def _read(names: dict[str, Any], save_dir: str) -> _Reader:
@@ -211,8 +217,7 @@ class _Reader(dump_api.InputReader):
             storage_hash, int(nbytes), **kwargs
         )
         loc = self.store.loc if self.store is not None else None
-        is_saved = loc and storage_hash and Path(loc, "storages", storage_hash).exists()
-        if not is_saved:
+        if not (loc and storage_hash and Path(loc, "storages", storage_hash).exists()):
             self._random.add(id(storage))
         return storage
 
