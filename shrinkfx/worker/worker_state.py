@@ -35,11 +35,10 @@ from shrinkfx.worker.listing.describe import describe, saved_weights
 from shrinkfx.worker.loading.devices import (
     is_on_gpu,
     save_for_cuda,
-    tag_storages_as_cuda,
 )
 from shrinkfx.worker.loading.load import load
 from shrinkfx.worker.model import Program
-from shrinkfx.worker.printing.module import export_source, save_as_source
+from shrinkfx.worker.printing.module import export_source, save_program_or_source
 
 SKELETON = "skeleton.json"
 
@@ -161,24 +160,9 @@ class WorkerState:
         return saved
 
     def write_program(self, exported: ExportedProgram, path: Path) -> bool:
-        """Save a program for the device that it is meant for.
-
-        Returns:
-            True if the program was saved as a source archive, because
-            ``torch.export.save`` raised.
-        """
-        try:
-            self.save_program(exported, path)
-        except (OSError, MemoryError):
-            raise
-        except Exception:  # noqa: BLE001 - it raises anything where it has no form
-            if self.setup.backend != Backend.INTERPRETER:
-                save_as_source(exported, path)
-            else:
-                with tag_storages_as_cuda():
-                    save_as_source(exported, path, "cuda:0")
-            return True
-        return False
+        """Save a program for its device; return whether as a source archive."""
+        for_cuda = self.setup.backend == Backend.INTERPRETER
+        return save_program_or_source(exported, path, for_cuda=for_cuda)
 
     def save_program(self, exported: ExportedProgram, path: Path) -> None:
         """Save a program with ``torch.export.save``, for the device it is meant for."""

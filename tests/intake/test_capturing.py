@@ -721,7 +721,8 @@ def test_custom_pass_set_on_import_needs_no_generated_preload(
     assert came.asked.preload == ("sets",)
     assert not any("is missing: " in said for said in came.said)
     assert any(
-        "preloading sets, which defines or changes torch._inductor.config" in s
+        "preloading the module sets, which defines or changes torch._inductor.config"
+        in s
         for s in came.said
     )
     came = captured("import offers\noffers.put()\nrun('call:raise')")
@@ -762,6 +763,16 @@ def test_modules_that_register_used_operators_are_preloaded(
     text = Path(there).read_text()
     assert str(tmp_path / "elsewhere") in text
     assert "import pkg.ops" in text
+
+
+def test_module_of_mutating_operator_is_preloaded(
+    captured: Callable[..., Captured], tmp_path: Path
+) -> None:
+    text = "import torch\ntorch.library.custom_op('mine::scale_')\n"
+    (tmp_path / "ops.py").write_text(text)
+    came = captured("import ops\nrun('auto_functionalized/mine::scale_ call:raise')")
+    assert came.asked is not None
+    assert came.asked.preload == ("ops",)
 
 
 def test_module_on_sys_path_of_script_alone_is_preloaded_by_file(

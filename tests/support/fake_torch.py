@@ -48,12 +48,15 @@ def custom_op(name):
 import pickle
 
 class _Node:
-    op, target, stack_trace = "call_function", None, ""
+    op, target, stack_trace, args = "call_function", None, "", ()
 
     def __init__(self, name):
         self.name = name
-        if "::" in name:
-            self.target = type("T", (), {"_schema": type("S", (), {"name": name})})
+        function, _, called = name.rpartition("/")
+        if "::" in called:
+            self.target = type("T", (), {"_schema": type("S", (), {"name": called})})
+        if function:  # as in auto_functionalized/mine::scale_
+            self.target, self.args = function, (self.target,)
 
 class ExportedProgram:
     def __init__(self, words):

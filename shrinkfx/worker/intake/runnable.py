@@ -28,8 +28,9 @@ from shrinkfx.protocol.answers import Exported
 from shrinkfx.protocol.captured import STACK_TRACES
 from shrinkfx.protocol.requests import ExportRunnable
 from shrinkfx.worker.forkserver.supervise import Note
-from shrinkfx.worker.loading.devices import read_cuda_storages_on, save_for_cuda
+from shrinkfx.worker.loading.devices import read_cuda_storages_on
 from shrinkfx.worker.origin import graphs_of
+from shrinkfx.worker.printing.module import save_program_or_source
 from shrinkfx.worker.private_api import dump_api
 
 _CUDA = re.compile(r"device\(type='cuda'(?:, index=\d+)?\)")
@@ -61,7 +62,7 @@ def export_runnable(task: ExportRunnable, note: Note, folder: Path) -> Exported:
     with torch.no_grad():
         exported = _export(module, reader)
     _set_stack_traces(exported, task.path, text, names.get(STACK_TRACES, {}))
-    (save_for_cuda if on_cpu else torch.export.save)(exported, Path(task.program))
+    save_program_or_source(exported, Path(task.program), for_cuda=on_cpu)
     return Exported(
         inputs=len(reader.tensors),
         made_up=reader.made_up,

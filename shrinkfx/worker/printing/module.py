@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable, Iterator, Set
 from pathlib import Path
@@ -26,6 +27,7 @@ from shrinkfx.worker.loading.archive import (
     set_weight,
     write_source_archive,
 )
+from shrinkfx.worker.loading.devices import save_for_cuda, tag_storages_as_cuda
 from shrinkfx.worker.loading.load import functionalise
 from shrinkfx.worker.loading.script_objects import expression_for, save_script_object
 from shrinkfx.worker.model import MUTATIONS, Inputs
@@ -483,6 +485,29 @@ def save_as_source(exported: ExportedProgram, path: Path, device: str = "") -> N
         ),
         path,
     )
+
+
+def save_program_or_source(
+    exported: ExportedProgram, path: Path, *, for_cuda: bool
+) -> bool:
+    """Save a program, as a source archive if ``torch.export.save`` raises.
+
+    Args:
+        for_cuda: save a program in CPU memory for ``cuda:0``.
+
+    Returns:
+        Whether the file is a source archive.
+    """
+    save = save_for_cuda if for_cuda else torch.export.save
+    try:
+        save(exported, path)
+    except (OSError, MemoryError):
+        raise
+    except Exception:  # noqa: BLE001 - it raises anything where it has no form
+        with tag_storages_as_cuda() if for_cuda else contextlib.nullcontext():
+            save_as_source(exported, path, "cuda:0" if for_cuda else "")
+        return True
+    return False
 
 
 def _printable(

@@ -116,9 +116,11 @@ def find_custom_operators(exported: Any) -> list[str]:
     names: dict[str, None] = {}
     for graph in exported.graph_module.modules():
         for node in getattr(getattr(graph, "graph", None), "nodes", ()):
-            name = getattr(getattr(node.target, "_schema", None), "name", "")
-            if name and name.partition("::")[0] not in PYTORCH_NAMESPACES:
-                names[name] = None
+            # A mutating operator is the first argument of ``auto_functionalized``.
+            for called in (node.target, *node.args[:1]):
+                name = getattr(getattr(called, "_schema", None), "name", "")
+                if name and name.partition("::")[0] not in PYTORCH_NAMESPACES:
+                    names[name] = None
     return list(names)
 
 
