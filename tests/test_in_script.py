@@ -68,3 +68,11 @@ def test_difference_to_a_script_crash_is_reported_with_its_reason_first() -> Non
     assert first == "its operators were set by the script"
     assert second.endswith("--until ima")
     assert third.endswith("--until mismatch")
+
+
+def test_error_of_dynamo_is_refused_if_the_script_failed_in_inductor() -> None:
+    text = "Unsupported: Attempted to wrap invoke_subgraph"
+    of_dynamo = Signature(Kind.COMPILE_ERROR, Stage.COMPILE, "Unsupported", text)
+    with pytest.raises(FailsDifferently, match="--backend aoti"):
+        ScriptFailure(FailedStep.COMPILE, "InductorError: KeyError").require(of_dynamo)
+    ScriptFailure(FailedStep.COMPILE, f"export raised {text}").require(of_dynamo)

@@ -190,6 +190,14 @@ _IMPOSSIBLE_STAGES: Mapping[FailedStep, tuple[Stage, ...]] = {
 }
 """Stages whose failures cannot be those of a script, by the step that failed there."""
 
+_DYNAMO = re.compile("(InternalTorchDynamo|UncapturedHigherOrderOp)Error|Unsupported")
+"""Errors before Inductor, which had the graph in the script."""
+
+_DYNAMO_ADVICE = (
+    "torch.compile does not accept the captured graph in this form; to compile it with "
+    "AOTInductor: --backend aoti"
+)
+
 _SILENT_ERROR_ADVICE = (
     "a memory error that kills one process may go unnoticed in another; to check each "
     "access: --until ima"
@@ -222,9 +230,11 @@ class ScriptFailure(Message):
         Raises:
             FailsDifferently: the failure cannot be that of the script.
         """
-        if seen.stage not in _IMPOSSIBLE_STAGES[self.failed]:
+        of_dynamo = _DYNAMO.match(seen.text)
+        is_ours = of_dynamo is not None and of_dynamo[0] not in self.message
+        if seen.stage not in _IMPOSSIBLE_STAGES[self.failed] and not is_ours:
             return
-        advice = [*lacking]
+        advice = [*lacking, *[_DYNAMO_ADVICE] * is_ours]
         if self.died and self.failed is FailedStep.CALL:
             advice.append(_SILENT_ERROR_ADVICE)
         advice.append(f"to reduce the failure seen here: --until {seen.kind.value}")
@@ -400,8 +410,8 @@ class ProgramOptions:
         help="how to use the interpreter: `real`: run the kernels on the failing "
         "inputs; `hints`: run them on the inputs that AOTInductor generates to "
         "benchmark them; `contract`: compare the sizes and strides of the program's "
-        "inputs and results with those that it declares; `compile`: only compile; "
-        "default: the first probe that shows the failure",
+        "inputs and of custom operators' results with the declared ones; `compile`: "
+        "only compile; default: the first probe that shows the failure",
         more="`compile` runs first for `--until compile-error` and `hang`; "
         "otherwise the probes run in this order",
     )
@@ -534,8 +544,8 @@ class ExplainOptions:
     explain: bool = option(
         False,
         help="run the full root-cause analysis: which compiler decisions the "
-        "failure needs, and what each flag of PyTorch's debugging guide "
-        "reports; `shrinkfx --explain DIR` does so for a finished run",
+        "failure needs, and what each flag of PyTorch's debugging guide for "
+        "AOTInductor reports; `shrinkfx --explain DIR` does so for a finished run",
         more="[What is reported](explain.md)",
         exclusive_group="explain",
         brief="find the root cause (DIR: of a finished run)",

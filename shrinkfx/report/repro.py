@@ -120,7 +120,7 @@ def write_repro(
         remarks: further lines for the header.
     """
     values = Values(data)
-    module = _module(printed, values)
+    module = _module(printed, values, jit=is_jit(record))
     inputs = _inputs(printed, values, record)
     parts = [
         format_header(record, *remarks),
@@ -293,11 +293,11 @@ def _modules(printed: Source) -> list[str]:
 
 def _registrations(record: RunRecord, definitions: Sequence[Definitions]) -> list[str]:
     parts = [_as_part(d.text).strip("\n") for d in definitions]
-    caches = [_NO_CACHES] if is_jit(record) and definitions else []
+    caches = [_NO_CACHES] if is_jit(record) and any(parts) else []
     return [f"{_CUSTOM}\n{p}" if "\n" in p else p for p in parts] + caches
 
 
-_NO_CACHES = "torch._inductor.config.force_disable_caches = True  # they ignore edits"
+_NO_CACHES = "torch._inductor.config.force_disable_caches = True  # they hide edits"
 """The caches of torch.compile do not notice that custom code has changed."""
 _CUSTOM = "# Custom code that the failure needs:"
 
@@ -311,17 +311,49 @@ def _as_part(text: str) -> str:
     return text
 
 
-def _module(printed: Source, values: Values) -> str:
+def _module(printed: Source, values: Values, *, jit: bool) -> str:
     setup = [_weight_line(w, values) for w in printed.weights]
-    setup += [f"self.{name} = {kind}()" for name, kind in printed.members.items()]
+    is_scan = any(_SCAN in line for line in printed.body)
+    make = "torch.fx.symbolic_trace({}())" if jit and is_scan else "{}()"
+    setup += [
+        f"self.{at} = {make.format(kind)}" for at, kind in printed.members.items()
+    ]
     lines = ["class Repro(torch.nn.Module):"]
     if setup:
         lines += ["    def __init__(self):", "        super().__init__()"]
         lines += [f"        {line}" for line in setup] + [""]
     names = ", ".join(["self", *(i.name for i in printed.inputs)])
     lines.append(f"    def forward({names}):")
-    lines += [f"        {line}" for line in printed.body]
+    body = map(_with_closures, printed.body) if jit else printed.body
+    lines += [f"        {line}" for line in body]
     return "\n\n\n".join([*printed.branches, "\n".join(lines)])
+
+
+_SCAN, _FLEX = (f"torch.ops.higher_order.{n}(" for n in ("scan", "flex_attention"))
+"""Operators of which torch.compile only accepts some forms."""
+
+
+def _with_closures(line: str) -> str:
+    """Pass the values that flex_attention's functions read in closures, for Dynamo."""
+    code, *comment = line.partition("  # ")
+    if _FLEX not in code:
+        return line
+    statement = ast.parse(code)
+    for call in ast.walk(statement):
+        match call:
+            case ast.Call(args=[*_, score, ast.Tuple(elts=mask), _, _, bound, masked]):
+                call.args[3], mask[-1] = _bind(score, bound), _bind(mask[-1], masked)
+                del call.args[-2:]
+    return "".join([ast.unparse(statement), *comment])
+
+
+def _bind(function: ast.expr, values: ast.expr) -> ast.expr:
+    assert isinstance(values, ast.Tuple)
+    if not values.elts:
+        return function
+    captured = ", ".join(map(ast.unparse, values.elts))
+    closure = f"lambda *args: {ast.unparse(function)}(*args, {captured})"
+    return ast.parse(closure, mode="eval").body
 
 
 def _weight_line(weight: Weight, values: Values) -> str:

@@ -169,6 +169,41 @@ def test_repro_with_custom_code_disables_the_caches_of_torch_compile() -> None:
         ast.parse(text.text)
 
 
+ATTENTION = (
+    "y = torch.ops.higher_order.flex_attention(x, x, x, self.score, (8, self.mask), "
+    "0.5, {'BACKEND': 'AUTO'}, (a, b), ())  # model.py:3"
+)
+
+
+@pytest.mark.parametrize(
+    ("backend", "expected"),
+    [
+        (Backend.AOTI, ATTENTION),
+        (
+            Backend.INDUCTOR,
+            "y = torch.ops.higher_order.flex_attention(x, x, x, "
+            "lambda *args: self.score(*args, a, b), (8, self.mask), 0.5, "
+            "{'BACKEND': 'AUTO'})  # model.py:3",
+        ),
+    ],
+)
+def test_torch_compile_gets_tensors_of_score_functions_in_closures(
+    backend: Backend, expected: str
+) -> None:
+    printed = replace(PRINTED, body=(ATTENTION, "return (y,)"))
+    text = write_repro(printed, about(backend=backend), [], Data.SEEDED).text
+    assert expected in text
+
+
+@pytest.mark.parametrize("backend", [Backend.AOTI, Backend.INDUCTOR])
+def test_torch_compile_gets_the_function_of_scan_as_graph(backend: Backend) -> None:
+    body = ("y = torch.ops.higher_order.scan(self.f, [x], [x], ())", "return (y,)")
+    printed = replace(PRINTED, body=body, members={"f": "F"})
+    text = write_repro(printed, about(backend=backend), [], Data.SEEDED).text
+    is_graph = "self.f = torch.fx.symbolic_trace(F())" in text
+    assert is_graph == (backend is Backend.INDUCTOR)
+
+
 FAILING = {"failing": "exported.example_inputs[0]"}
 
 

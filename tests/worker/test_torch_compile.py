@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 from torch._inductor.exc import InductorError
 from torch.export import ExportedProgram
 
@@ -93,6 +94,43 @@ def test_sizes_are_dynamic_as_in_the_exported_program(
     dynamic = [[isinstance(n, torch.SymInt) for n in t.shape] for t in tensors]
     assert [True, False] in dynamic
     assert [False, False] in dynamic
+
+
+class Score(torch.nn.Module):
+    def forward(
+        self, score: Tensor, b: Tensor, h: Tensor, q: Tensor, k: Tensor, bias: Tensor
+    ) -> Tensor:
+        chosen: Tensor = torch.ops.aten.index.Tensor(bias, [h])
+        return score + chosen
+
+
+class Mask(torch.nn.Module):
+    def forward(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+        return q >= k
+
+
+class Attention(torch.nn.Module):
+    """Calls flex_attention in the form that the graphs of torch.compile have."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.score, self.mask = Score(), Mask()
+
+    def forward(self, x: Tensor, bias: Tensor) -> Tensor:
+        functions = self.score, (8, 8, self.mask)
+        options = {"OUTPUT_LOGSUMEXP": False, "OUTPUT_MAX": False}
+        attend = torch.ops.higher_order.flex_attention
+        result: Tensor = attend(x, x, x, *functions, 0.5, options, (bias,), ())[0]
+        return result
+
+
+def test_flex_attention_reads_captured_tensors(
+    tmp_path: Path, graphs: list[list[Any]]
+) -> None:
+    inputs = Inputs((torch.rand(1, 2, 8, 4), torch.tensor([0.0, 9.0])), {})
+    exported = torch.export.export(Attention(), inputs.args)
+    (result,) = call(compiled(exported, tmp_path, [], inputs), inputs)
+    torch.testing.assert_close(result, Attention()(*inputs.args))
 
 
 def test_size_that_is_not_dynamic_is_compiled_again(

@@ -74,6 +74,7 @@ class CompiledProgram:
         self._only_compiles = True
         module = exported.module(check_guards=False)
         module._forward_pre_hooks.clear()  # they compare inputs with the ranges
+        _pass_closures(module)
         _return_values(module, exported)
         if mutates(exported):
             module = copy.deepcopy(module)  # the program keeps its weights and buffers
@@ -164,6 +165,27 @@ def _return_values(module: torch.fx.GraphModule, exported: ExportedProgram) -> N
             assert isinstance(value, torch.fx.Node)
             output.replace_input_with(node, value)
     module.recompile()
+
+
+def _pass_closures(module: torch.fx.GraphModule) -> None:
+    """Pass the values that flex_attention's functions read in closures.
+
+    Dynamo accepts no other form; a repro has it, too.
+    """
+    flex_attention = torch.ops.higher_order.flex_attention
+    for node in module.graph.find_nodes(op="call_function", target=flex_attention):
+        query, key, value, score, (*mask, masked), *rest, of_score, of_mask = node.args
+        with module.graph.inserting_before(node):
+            closures = [
+                module.graph.call_function(_bind, (function, *values))
+                for function, values in ((score, of_score), (masked, of_mask))
+            ]
+        score, masked = closures
+        node.args = (query, key, value, score, (*mask, masked), *rest)
+
+
+def _bind(function: Callable[..., Any], *values: Any) -> Callable[..., Any]:
+    return lambda *args: function(*args, *values)
 
 
 def find_dynamic_dims(

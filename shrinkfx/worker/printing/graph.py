@@ -109,6 +109,8 @@ class GraphPrinter:
         if target is torch.ops.higher_order.call_torchbind:
             named = [f"{k}={self._literal(v)}" for k, v in node.kwargs.items()]
             return f"{args[0]}.{node.args[1]}({', '.join([*args[2:], *named])})"
+        if target is torch.ops.higher_order.flex_attention and args[-2:] == ["()"] * 2:
+            del args[-2:]  # torch.compile rejects them
         # Keep default values, because pattern matchers look at them.
         args += [f"{k}={self._literal(v)}" for k, v in node.kwargs.items()]
         return f"{callee(target)}({', '.join(args)})"

@@ -172,7 +172,7 @@ def require_declared_sizes(
 
 
 _TO_TEST = (
-    "; if the failure is how the compiled program handles such inputs, add "
+    "; pass other inputs, or, to reduce what the compiled program does with these, add "
     "--until check-inputs or --env AOTI_RUNTIME_CHECK_INPUTS=1"
 )
 
@@ -183,7 +183,7 @@ def _sizes(node: fx.Node, leaf: Any) -> Iterator[tuple[str, Any, Any]]:
     if isinstance(value, torch.Tensor) and isinstance(leaf, torch.Tensor):
         for dim, (size, real) in enumerate(zip(value.shape, leaf.shape, strict=True)):
             declared = size.node.expr if isinstance(size, torch.SymInt) else size
-            yield f"dim {dim} of {node.name}", declared, int(real)
+            yield f"dim {dim} of input {node.name}", declared, int(real)
     elif isinstance(value, torch.SymInt):
         yield node.name, value.node.expr, leaf
     elif isinstance(value, (bool, int, float, str)):
@@ -198,7 +198,9 @@ def _outside(program: ExportedProgram, declared: Any, size: Any) -> str:
     low = bounds.lower if bounds.lower > 2 else 0
     if type(size) is int and low <= size <= bounds.upper:
         return ""
-    return f"the program declares {declared}, from {bounds.lower} to {bounds.upper}"
+    return (
+        f"the program declares it as {declared}, from {bounds.lower} to {bounds.upper}"
+    )
 
 
 def _unequal(declared: Any, size: Any, bound: Mapping[Any, sympy.Integer]) -> str:

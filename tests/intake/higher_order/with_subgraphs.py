@@ -1,6 +1,7 @@
 """Programs with higher-order operators: ``python with_subgraphs.py NAME [OUT]``.
 
-Compiles one; with OUT, has ``shrinkfx.minify`` reduce it into that folder.
+Compiles one; with OUT, has ``shrinkfx.minify`` reduce it into that folder. If OUT is
+``torch.compile``, calls what that returns.
 """
 
 import sys
@@ -120,7 +121,10 @@ PROGRAMS = {
 if __name__ == "__main__":
     name, *out = sys.argv[1:]
     model, args = Model(PROGRAMS[name]()).eval(), (torch.ones(8, 16),)
-    if out:
+    if out == ["torch.compile"]:
+        with torch.no_grad():
+            torch.compile(model)(*args)
+    elif out:
         import shrinkfx
 
         found = shrinkfx.minify(model, args=args, out=out[0], explain=False)
