@@ -365,12 +365,12 @@ BUDGETS = {
     "findings": 839,
     "intake": 1_923,
     "journal": 377,
-    "options": 575,
+    "options": 582,
     "preloads": 920,
     "program": 2_631,
     "protocol": 1_178,
-    "report": 3_287,
-    "run": 5_157,
+    "report": 3_311,
+    "run": 5_159,
     "search": 1_380,
     "strategies": 810,
     "sweep": 533,
@@ -378,7 +378,7 @@ BUDGETS = {
     "testing": 370,
     "top": 175,
     "campaign": 906,
-    "worker": 16_853,
+    "worker": 16_845,
 }
 """The most code lines of each package. Raising one needs a dated reason in
 ``docs/decisions.md``; lower it when a package has become smaller."""

@@ -122,7 +122,7 @@ class WrongValue(Message):
             how = f"{_OTHER_VALUES}: {describe_error(wrong, 'differ')}"
         evidence = []
         if self.separated:
-            evidence.append("in a kernel that was compiled to return its inner values")
+            evidence.append("in a kernel compiled again to return all its values")
         if self.without:
             operators = _some([o.operator for o in self.without])
             evidence.append(f"in the program without {operators}, which ends normally")

@@ -49,7 +49,7 @@ class Place(Record):
     def describe(self, symbol: str) -> str:
         """Describe the place of a symbol, and its expression there."""
         where = self.input if self.dim is None else f"dim {self.dim} of {self.input}"
-        return where if self.size == symbol else f"{where} as {self.size}"
+        return where if self.size == symbol else f"{where} (= {self.size})"
 
 
 @dataclass(frozen=True)

@@ -65,8 +65,8 @@ class SizeSymbol(Message):
         if self.dim is None:
             where = f"{self.name}{value}, which is no input size"
         declared = f", declared as {self._range()}" if self.least else ""
-        original = f"; in the input program, dim {self.whole_dim} of {self.whole_input}"
-        return where + declared + original * bool(self.whole_input)
+        whole = f"dim {self.whole_dim} of {self.whole_input} in the input program"
+        return where + declared + f"; it is {whole}" * bool(self.whole_input)
 
     @property
     def declaration(self) -> str:

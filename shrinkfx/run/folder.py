@@ -672,7 +672,9 @@ class Reduction:
         yield from _render_other_failures(
             caught, folder, _MAX_OTHER_FAILURES if everything else 1
         )
-        yield f"verified: {failed} of {runs} runs of the repro fail in the same way"
+        again = "; each repeats the program until it fails" * (rate["after"] < 1.0)
+        shown = f"{failed} of {runs} runs of the repro fail in the same way"
+        yield f"verified: {shown}{again}"
         yield f"repro:    {self.repro}"
         if reports := [p.name for p in (self.issue, self.report) if p]:
             yield f"see also: {', '.join(reports)}"
@@ -715,7 +717,7 @@ def _render_other_failures(
         yield (
             f"other failures: a program of {each['operators']} "
             f"{_noun(each['operators'])} fails with {each['kind']} "
-            f"{Stage(each['stage']).place}: {_shorten_text(text)}; for a repro: {get}"
+            f"{Stage(each['stage']).place}: `{_shorten_text(text)}`; for a repro: {get}"
         )
     if len(caught) > shown:
         yield f"other failures: {len(caught) - shown} more in summary.json"

@@ -143,8 +143,8 @@ def confirm_without_guard_pages(program: Subject, search: StagedSearch) -> bool:
 
 
 _TESTING_REST = (
-    "testing the rest of the input program, in which the operators of the reduced "
-    "program are replaced by their values"
+    "testing the rest of the input program, without the operators of the reduced "
+    "program: their results become inputs"
 )
 _SILENT = (
     "without guard pages, the reduced program fails only in some runs: "

@@ -538,7 +538,7 @@ def _space(context: RunContext) -> Space:
         span = f"from {allowed[0]} to {allowed[-1]}"
         span += " (no upper bound is declared)" if symbol.high is None else ""
         where = ", ".join(places)
-        context.note(f"{name}: {where}; {span}, exported at {symbol.exported}")
+        context.note(f"{name} ({span}, exported at {symbol.exported}): {where}")
     return space
 
 

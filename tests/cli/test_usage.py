@@ -355,7 +355,8 @@ def test_long_message_of_an_other_failure_is_cut(
     monkeypatch.setattr(reducing, "run", lambda *_: came)
     main([str(model), "--out", str(tmp_path / "out"), "-v"])
     shown = [s for s in capsys.readouterr().out.splitlines() if "other failures" in s]
-    assert [line.split()[12] for line in shown] == ["x" * 77 + "...;", "y" * 80 + ";"]
+    cut = [line.split()[12] for line in shown]
+    assert cut == [f"`{'x' * 77}...`;", f"`{'y' * 80}`;"]
 
 
 FOUND = SweepFinding(

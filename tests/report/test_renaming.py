@@ -109,8 +109,10 @@ def test_model_name_is_given_once_after_the_repro_name() -> None:
     assert told.chain is not None
     assert told.chain.limit is not None
     assert [each.name for each in told.chain.inputs] == ["x", "weight"]
-    assert str(told.chain.limit.symbols[0]).startswith("dim 0 of x (s7 = 5)")
-    assert "in the input program, dim 1 of tokens" in str(told.chain.limit.symbols[0])
+    size = str(told.chain.limit.symbols[0])
+    assert size.startswith("dim 0 of x (s7 = 5)")
+    assert "; it is dim 1 of tokens in the input program" in size
+    assert strip_input_program(size) == "dim 0 of x (s7 = 5), declared as 1..8"
 
 
 def test_model_names_are_omitted_unless_requested() -> None:

@@ -34,8 +34,8 @@ from shrinkfx.testing import Nodes, chain, operator, skeleton, whole
 
 NO_OTHERS = OtherCauses()
 TESTED = (
-    "testing the rest of the input program, in which the operators of the reduced "
-    "program are replaced by their values"
+    "testing the rest of the input program, without the operators of the reduced "
+    "program: their results become inputs"
 )
 PASSES = "the rest of the input program{} passes"
 WHOLE = whole(chain("x", "relu", "tanh", "cos", "sin", "exp"))
