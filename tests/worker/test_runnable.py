@@ -180,6 +180,16 @@ def test_random_operators_of_inductor_become_those_of_pytorch(tmp_path: Path) ->
     assert not any("inductor" in name for name in operators)
 
 
+def test_nan_and_other_operators_of_inductor_are_accepted(tmp_path: Path) -> None:
+    load = written(tmp_path / "saved", torch.ones(2, 3))
+    ordered = "torch.ops.prims.inductor_force_stride_order.default(x, (1, 2))"
+    body = f"return ({ordered} + torch.ops.aten.full.default([], nan),)"
+    text = runnable(load, "x", body)
+    _, program = exported(tmp_path, text, str(tmp_path / "saved"))
+    (result,) = program.module()(torch.ones(2, 3))
+    assert result.isnan().all()
+
+
 def test_graph_of_optimizer_returns_the_inputs_that_it_writes(tmp_path: Path) -> None:
     load = written(tmp_path / "saved", torch.zeros(2))
     text = runnable(load, "x", "x.copy_(x + 1); return ()")

@@ -13,6 +13,7 @@ symbolic sizes:
 
 from __future__ import annotations
 
+import math
 import operator
 import os
 import re
@@ -91,8 +92,6 @@ def _set_stack_traces(
             node.stack_trace = traces.get(variable) if traces else node.stack_trace
 
 
-_OF_INDUCTOR = re.compile(r"torch\.ops\.prims\.(inductor_\w+)\.default\(")
-
 _VIEW, _RESHAPE = "torch.ops.aten.view.default(", "torch.ops.aten.reshape.default("
 """Inductor makes the same replacement (``view_to_reshape``).
 
@@ -126,12 +125,15 @@ They draw from PyTorch's generator, as the operators before Inductor's passes do
 is the device to draw on.
 """
 
+_OF_INDUCTOR = re.compile(rf"torch\.ops\.prims\.({'|'.join(_RANDOM)})\.default\(")
+
 
 def _run(
     text: str, path: str, name: str, functions: Mapping[str, object]
 ) -> dict[str, Any]:
     jagged = {size: int(size[1:]) for size in _JAGGED.findall(text)}
-    names: dict[str, Any] = {"__name__": name, "__file__": path, **functions, **jagged}
+    known = {"__name__": name, "__file__": path, "nan": math.nan}
+    names: dict[str, Any] = {**known, **functions, **jagged}
     try:
         exec(compile(text, path, "exec"), names)
     except SystemExit as ended:  # would end the child silently
