@@ -357,7 +357,7 @@ def test_strategies_refuse_a_second_name() -> None:
 
 BUDGETS = {
     "api": 505,
-    "check": 3_375,
+    "check": 3_381,
     "cli": 1_744,
     "events": 360,
     "explain": 2_365,
@@ -365,12 +365,12 @@ BUDGETS = {
     "findings": 839,
     "intake": 1_923,
     "journal": 377,
-    "options": 582,
+    "options": 585,
     "preloads": 920,
     "program": 2_631,
     "protocol": 1_178,
-    "report": 3_311,
-    "run": 5_159,
+    "report": 3_312,
+    "run": 5_161,
     "search": 1_380,
     "strategies": 810,
     "sweep": 533,
@@ -378,7 +378,7 @@ BUDGETS = {
     "testing": 370,
     "top": 175,
     "campaign": 906,
-    "worker": 16_847,
+    "worker": 16_850,
 }
 """The most code lines of each package. Raising one needs a dated reason in
 ``docs/decisions.md``; lower it when a package has become smaller."""

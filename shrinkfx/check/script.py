@@ -52,7 +52,6 @@ class ScriptRunner:
             runs is in a new interpreter, with an environment of another size. 0 for
             three runs, of which two may be forks.
         measures_rate: whether the independent runs go on after one that does not fail.
-        only_seems: ``fails`` is content with ``seems_to_fail``.
     """
 
     server: RequestHandler
@@ -70,7 +69,6 @@ class ScriptRunner:
     build: Build = Build.STOCK
     independent: int = 0
     measures_rate: bool = False
-    only_seems: bool = False
 
     @property
     def client(self) -> CheckClient:
@@ -133,8 +131,6 @@ class ScriptRunner:
             is_likely: if False, the script runs first in a fork with the search's
                 build, and only if it fails there, as another user would run it.
         """
-        if self.only_seems:
-            return self.seems_to_fail(files, target)
         if not is_likely and not _sets_variables(files[0]):
             seems_to_fail = self.seems_to_fail(files, target)
             if not seems_to_fail:
@@ -229,6 +225,19 @@ class ScriptRunner:
             if seen.unresolved == SERVER_DIED or not budget.has(max(self.times)):
                 break
         return seen
+
+
+@dataclass(frozen=True)
+class SingleRun:
+    """Runs a script once, in the fastest way that ``runner`` has."""
+
+    runner: ScriptRunner
+
+    def fails(
+        self, files: Sequence[Path], target: Signature, *, is_likely: bool = True
+    ) -> bool | None:
+        """Run the script once, even if it is likely to pass."""
+        return self.runner.seems_to_fail(files, target)
 
 
 _PADDING = 97

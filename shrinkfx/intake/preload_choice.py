@@ -130,7 +130,7 @@ def _file_of_preload(name: str) -> str:
     return getattr(sys.modules.get(name), "__file__", None) or ""
 
 
-_PRELOADING = "preloading the module {}, which defines or changes {}"
+_PRELOADING = "preloading module `{}`, which defines or changes {}"
 
 
 @dataclass

@@ -190,8 +190,11 @@ _IMPOSSIBLE_STAGES: Mapping[FailedStep, tuple[Stage, ...]] = {
 }
 """Stages whose failures cannot be those of a script, by the step that failed there."""
 
-_DYNAMO = re.compile("(InternalTorchDynamo|UncapturedHigherOrderOp)Error|Unsupported")
-"""Errors before Inductor, which had the graph in the script."""
+_DYNAMO_ERRORS = (
+    "CondOpArgsMismatchError, InternalTorchDynamoError, TorchRuntimeError, "
+    "UncapturedHigherOrderOpError, Unsupported, UserError"
+)
+"""Errors of Dynamo. In the script, Dynamo had passed the graph to Inductor."""
 
 _DYNAMO_ADVICE = (
     "torch.compile does not accept the captured graph in this form; to compile it with "
@@ -230,11 +233,11 @@ class ScriptFailure(Message):
         Raises:
             FailsDifferently: the failure cannot be that of the script.
         """
-        of_dynamo = _DYNAMO.match(seen.text)
-        is_ours = of_dynamo is not None and of_dynamo[0] not in self.message
-        if seen.stage not in _IMPOSSIBLE_STAGES[self.failed] and not is_ours:
+        error = seen.text.partition(":")[0]
+        is_of_dynamo = error in _DYNAMO_ERRORS.split(", ") and error not in self.message
+        if seen.stage not in _IMPOSSIBLE_STAGES[self.failed] and not is_of_dynamo:
             return
-        advice = [*lacking, *[_DYNAMO_ADVICE] * is_ours]
+        advice = [*lacking, *[_DYNAMO_ADVICE] * is_of_dynamo]
         if self.died and self.failed is FailedStep.CALL:
             advice.append(_SILENT_ERROR_ADVICE)
         advice.append(f"to reduce the failure seen here: --until {seen.kind.value}")

@@ -297,7 +297,7 @@ def _registrations(record: RunRecord, definitions: Sequence[Definitions]) -> lis
     return [f"{_CUSTOM}\n{p}" if "\n" in p else p for p in parts] + caches
 
 
-_NO_CACHES = "torch._inductor.config.force_disable_caches = True  # they hide edits"
+_NO_CACHES = "torch._inductor.config.force_disable_caches = True  # caches hide changes"
 """The caches of torch.compile do not notice that custom code has changed."""
 _CUSTOM = "# Custom code that the failure needs:"
 
@@ -313,11 +313,11 @@ def _as_part(text: str) -> str:
 
 def _module(printed: Source, values: Values, *, jit: bool) -> str:
     setup = [_weight_line(w, values) for w in printed.weights]
-    is_scan = any(_SCAN in line for line in printed.body)
-    make = "torch.fx.symbolic_trace({}())" if jit and is_scan else "{}()"
-    setup += [
-        f"self.{at} = {make.format(kind)}" for at, kind in printed.members.items()
-    ]
+    called = re.findall(rf"{re.escape(_SCAN)}self\.(\w+)", "\n".join(printed.body))
+    for name, kind in printed.members.items():
+        is_graph = jit and name in called
+        made = f"torch.fx.symbolic_trace({kind}())" if is_graph else f"{kind}()"
+        setup.append(f"self.{name} = {made}")
     lines = ["class Repro(torch.nn.Module):"]
     if setup:
         lines += ["    def __init__(self):", "        super().__init__()"]
@@ -329,14 +329,14 @@ def _module(printed: Source, values: Values, *, jit: bool) -> str:
     return "\n\n\n".join([*printed.branches, "\n".join(lines)])
 
 
-_SCAN, _FLEX = (f"torch.ops.higher_order.{n}(" for n in ("scan", "flex_attention"))
-"""Operators of which torch.compile only accepts some forms."""
+_SCAN = "torch.ops.higher_order.scan("
+_FLEX_ATTENTION = "torch.ops.higher_order.flex_attention("
 
 
 def _with_closures(line: str) -> str:
     """Pass the values that flex_attention's functions read in closures, for Dynamo."""
     code, *comment = line.partition("  # ")
-    if _FLEX not in code:
+    if _FLEX_ATTENTION not in code:
         return line
     statement = ast.parse(code)
     for call in ast.walk(statement):

@@ -155,7 +155,7 @@ class RunContext:
         self.journal.follow(task, self._spent_now)
         self._written = written
         self.bare_servers = contextlib.ExitStack()
-        self._bare_servers_by_settings: dict[str, Server] = {}
+        self._bare_servers_by_kind: dict[object, RestartingServer] = {}
 
     @property
     def ready(self) -> Ready:
@@ -249,7 +249,7 @@ class RunContext:
 
     def bare_server(
         self, backend: str, worker: Sequence[str] = WORKER, device: str | None = None
-    ) -> Server:
+    ) -> RestartingServer:
         """Return a worker without a program and without this run's environment.
 
         It is started once, and lasts as long as ``bare_servers``.
@@ -257,25 +257,26 @@ class RunContext:
         Args:
             device: the device of scripts that run with guard pages.
         """
-        start = functools.partial(
-            self._lasting,
+        known, key = self._bare_servers_by_kind, (backend, tuple(worker), device)
+        if key in known:
+            known[key].forget_deaths()
+            return known[key]
+        self._doing("starting a process")
+        server = self._lasting(
             command=worker,
             environment=None,
             backend=backend,
             arch=self.options.arch,
             device=device,
             gpus=self.options.gpus if backend == Backend.AOTI else (),
+            zygote_of=getattr(self, "worker", None),
             hash_seed=self.options.environment.get(HASH_SEED, ""),
         )
-        known, settings = self._bare_servers_by_settings, str(start.keywords)
-        if settings not in known:
-            self._doing("starting a process")
-            server = start(zygote_of=getattr(self, "worker", None))
-            known[settings] = self.bare_servers.enter_context(server)
-        return known[settings]
+        known[key] = self.bare_servers.enter_context(server)
+        return known[key]
 
     @with_fields_of(Server)
-    def _lasting(self, **settings: Any) -> Server:  # noqa: ANN401 - its fields
+    def _lasting(self, **settings: Any) -> RestartingServer:  # noqa: ANN401 - its fields
         return RestartingServer(
             seconds_left=lambda: self.budget.seconds_left,
             asking=lambda task: self._doing(task.doing),

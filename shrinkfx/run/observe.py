@@ -787,7 +787,9 @@ def _in_a_form_that_fails(program: Subject, original: InputProgram) -> Subject:
 _FAST = 0.5
 """Least time of the fast build, as a fraction of the first check's."""
 
-_OTHER_COUNT = "reducing an equivalent form of the program: {} -> {} operators"
+_OTHER_COUNT = (
+    "the program has {} operators; shrinkfx reduces an equivalent form with {}"
+)
 _NO_SEARCH = "the baseline took {:.1f} minutes and left no time for a search"
 
 

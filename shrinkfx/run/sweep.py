@@ -487,7 +487,6 @@ def run_sweep(options: Options, out: Path, listener: Listener) -> Swept:
     with (
         open_run_folder(options, out, listener) as context,
         context.server(worker, QUIET_THREADS) as context.worker,
-        context.bare_servers,
     ):
         listener(PhaseEntered(Phase.SWEEP))
         context.budget.checks = read_progress(context.journal.db).examples

@@ -16,7 +16,7 @@ from shrinkfx.check.baseline.with_guard_pages import (
 from shrinkfx.check.client.server import GUARDED_WORKER, WORKER
 from shrinkfx.check.command import Command, runs_of
 from shrinkfx.check.oracle import CheckClient, runs_to_be_sure
-from shrinkfx.check.script import ScriptRunner, needs_local_files
+from shrinkfx.check.script import ScriptRunner, SingleRun, needs_local_files
 from shrinkfx.errors import BudgetExhausted, ShrinkfxError, WorkerError
 from shrinkfx.failure.classify import classify_ending
 from shrinkfx.failure.readers import memory
@@ -620,9 +620,9 @@ def _script_runner(result: Result, record: RunRecord) -> ScriptRunner:
 def write_first_repro(program: Subject, state: SearchResult) -> None:
     """Write a repro of the reduced program before its simplification, and run it once.
 
-    So that a user has an answer early. It is kept only if it fails in this run, in a
-    fork and with the build of the search; ``Verification`` replaces it. There is none
-    for a failure that one run cannot show, and none in place of an earlier session's.
+    The user gets a repro early. It is kept only if it fails in this run and needs no
+    other file; the verified repro replaces it. Nothing is written if the failure needs
+    several runs or the user's command, or if an earlier session has left a repro.
     """
     context = program.context
     if program.command or state.stopped or (context.out / "repro.py").exists():
@@ -632,26 +632,27 @@ def write_first_repro(program: Subject, state: SearchResult) -> None:
     has_time = context.budget.has(_CHECKS_BEFORE_END * context.budget.pace_s)
     if result.no_source or _independent_runs(result) or not has_time:
         return
-    with contextlib.suppress(ShrinkfxError):  # the verification reports its own
+    with contextlib.suppress(NotWritten):  # the verification tries it again
         printed = write_result(result)
         record = make_record(result, printed)
-        once = replace(_script_runner(result, record), only_seems=True)
-        server, bare = context.worker, once.client
-        ways = ways_to_carry(context, server, bare, printed, record)
-        ways = [way for way in ways if not way.bare]  # the search had that code
+        runner = _script_runner(result, record)
+        ways = ways_to_carry(context, context.worker, runner.client, printed, record)
+        # Whether the failure needs the user's code is left to the verification.
+        ways = [way for way in ways if not way.bare]
+        once = SingleRun(runner)
         written = write_smallest_repro(context.out, printed, record, ways, once)
-        if written.fails:
+        if written.fails and len(written.files) == 1:
             context.note(_FIRST.format(written.files[0]))
         else:
             written.files[0].unlink()
 
 
 _CHECKS_BEFORE_END = 20
-"""Minimum time left for the first repro, as a number of checks. Its 3 s must not be
-missing for the simplification and the last repro.
+"""Minimum time left for the first repro, as a number of checks. It takes 3 s, and the
+simplification and the verified repro are more important.
 """
 
-_FIRST = "a first repro is written and has failed in one run: {}"
+_FIRST = "a first repro is written and fails in one run: {}"
 
 
 def _variables_to_test(context: RunContext, failure: Signature) -> list[str]:

@@ -160,7 +160,7 @@ class WorkerState:
         return saved
 
     def write_program(self, exported: ExportedProgram, path: Path) -> bool:
-        """Save a program for its device; return whether as a source archive."""
+        """Save a program for its device; return whether it is a source archive."""
         for_cuda = self.setup.backend == Backend.INTERPRETER
         return save_program_or_source(exported, path, for_cuda=for_cuda)
 

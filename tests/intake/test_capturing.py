@@ -721,8 +721,7 @@ def test_custom_pass_set_on_import_needs_no_generated_preload(
     assert came.asked.preload == ("sets",)
     assert not any("is missing: " in said for said in came.said)
     assert any(
-        "preloading the module sets, which defines or changes torch._inductor.config"
-        in s
+        "preloading module `sets`, which defines or changes torch._inductor.config" in s
         for s in came.said
     )
     came = captured("import offers\noffers.put()\nrun('call:raise')")

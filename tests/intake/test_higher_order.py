@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -39,13 +38,13 @@ def finish(command: list[str]) -> subprocess.CompletedProcess[str]:
     )
 
 
-def check(name: str, out: Path, left: Mapping[str, str] = LEFT) -> None:
+def check(name: str, out: Path) -> None:
     """Look at what a run of a program has left."""
     summary: dict[str, Any] = json.loads((out / "summary.json").read_text())
     assert summary["status"] == "reduced"
     assert summary["verified"] == {"runs": 3, "failed": 3}
     assert summary["operators"]["after"] <= 3
-    assert left[name] in (out / "repro.py").read_text()
+    assert LEFT[name] in (out / "repro.py").read_text()
 
 
 @pytest.mark.parametrize(
@@ -65,18 +64,23 @@ def test_higher_order_program_captured_from_script_is_reduced(
     assert (out / "minimal.pt2").exists() != as_source
 
 
-LEFT_BY_DYNAMO = {
-    **{n: LEFT[n] for n in ("FlexAttention", "WhileLoop", "Cond", "Quantized")},
-    "AutoFunctionalized": LEFT["AutoFunctionalized"],
-    "AssociativeScan": LEFT["AssociativeScan"],
-}
+COMPILED_BY_DYNAMO = (
+    "FlexAttention",
+    "WhileLoop",
+    "Scan",
+    "Map",
+    "Cond",
+    "Quantized",
+    "AutoFunctionalized",
+    "AssociativeScan",
+)
 
 
 @pytest.mark.parametrize(
     "name",
     [
         pytest.param(name, marks=[pytest.mark.every_run] * (name == "FlexAttention"))
-        for name in LEFT_BY_DYNAMO
+        for name in COMPILED_BY_DYNAMO
     ],
 )
 def test_higher_order_program_of_torch_compile_is_reduced(
@@ -86,7 +90,7 @@ def test_higher_order_program_of_torch_compile_is_reduced(
     script = [sys.executable, str(PROGRAMS), name, "torch.compile"]
     done = finish(["--capture", "--out", str(out), "--", *script])
     assert done.returncode == 0, done.stderr
-    check(name, out, LEFT_BY_DYNAMO)
+    check(name, out)
 
 
 @pytest.mark.parametrize("name", LEFT)

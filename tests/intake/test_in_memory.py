@@ -374,7 +374,7 @@ def test_module_of_active_pass_is_preloaded_and_lambda_is_reported(
         shrinkfx.minify(Small().eval(), args=(X,), kwargs=BIAS, listener=listen)
         assert not any("cannot be copied to other processes" in said for said in told)
         assert any(
-            "preloading the module live_passes, which defines or changes " in said
+            "preloading module `live_passes`, which defines or changes " in said
             for said in told
         )
         module.put()

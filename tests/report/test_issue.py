@@ -515,6 +515,15 @@ def test_title_drops_optional_parts_before_truncation(
     assert title_of(facts, EXPLAINED, Traits(dtype="float16", dynamic=True)) == title
 
 
+def test_title_that_is_cut_ends_with_three_dots() -> None:
+    facts = replace(FACTS, kind=Kind.COMPILE_ERROR, message="no " * 60)
+    title = title_of(facts, EXPLAINED, Traits())
+    assert title.endswith("no ...")
+    assert len(title) <= 120
+    short = replace(FACTS, kind=Kind.COMPILE_ERROR, message="no such operator.")
+    assert title_of(short, EXPLAINED, Traits()).endswith("no such operator")
+
+
 def test_title_names_a_higher_order_operator_around_the_culprit() -> None:
     facts = replace(FACTS, targets=(*FACTS.targets, "cond"))
     assert " with cond" in title_of(facts, EXPLAINED, Traits())

@@ -56,6 +56,37 @@ def test_untested_torch_version_is_warned_about_once(
     assert len(warnings) == ("dev" in version)
 
 
+def test_worker_for_scripts_starts_once_per_kind_and_ends_with_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Worker:
+        def __init__(self, **settings: Any) -> None:
+            self.is_open, self.deaths = True, 3
+
+        def forget_deaths(self) -> None:
+            self.deaths = 0
+
+        def __enter__(self) -> Worker:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            self.is_open = False
+
+    monkeypatch.setattr(context, "RestartingServer", Worker)
+    run = RunContext(OPTIONS, tmp_path, ignore_event)
+    with run.bare_servers:
+        trial = run.with_output_folder(tmp_path / "elsewhere")
+        backends = [Backend.AOTI, Backend.AOTI, Backend.INTERPRETER]
+        workers: list[Any] = [
+            each.bare_server(b) for each in (run, trial) for b in backends
+        ]
+        assert len({*map(id, workers)}) == 2
+        assert workers[0] is workers[3]
+        assert workers[0].deaths == 0
+        assert all(worker.is_open for worker in workers)
+    assert not any(worker.is_open for worker in workers)
+
+
 @contextmanager
 def session(out: Path, options: Options = OPTIONS) -> Iterator[RunContext]:
     out.mkdir(exist_ok=True)

@@ -173,7 +173,7 @@ def test_first_repro_is_written_before_simplification_and_run_once(
     write_first_repro(subject, state)
     assert world.scripts == [state.reducer.best]
     assert (world.folder / "repro.py").exists()
-    assert "a first repro is written and has failed in one run" in world.notes
+    assert "a first repro is written and fails in one run" in world.notes
 
 
 def test_first_repro_that_does_not_fail_is_removed(world: World) -> None:

@@ -82,6 +82,7 @@ class Model:
         self.asked: list[tuple[type[Task], Arguments]] = []
         self.notes: list[str] = []
         self.context: RunContext | None = None
+        self.has_bare: object = None
         self.needs_own_inputs = False
         self._packages: set[object] = set()
         self._last = WHOLE
@@ -144,15 +145,18 @@ class Model:
     @contextlib.contextmanager
     def started(self, context: RunContext) -> Iterator[Any]:
         """Take the place of the worker, and of the clock at the first time."""
-        yield self.bare(context)
-
-    def bare(self, context: RunContext) -> Any:
-        """Take the place of a worker without a program."""
         if self.context is None or self.context.budget is not context.budget:
             self.context = context
             context.budget.clock = lambda: self.now
             context.budget.started = self.now
         self.now += self.start_s
+        yield self
+
+    def bare(self, context: RunContext) -> Any:
+        """Take the place of the worker without a program, which starts once."""
+        if self.has_bare is not context.budget:
+            self.has_bare = context.budget
+            self.now += self.start_s
         return self
 
     def tasks(self, task: type[Task]) -> list[Arguments]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -64,6 +66,22 @@ def test_cache_folder_on_a_full_disk_is_reported_as_a_full_cache(
     with pytest.raises(native.CannotBuild, match="disk of the cache is full") as caught:
         native.build(source, (), compiler="/bin/true")
     assert FULL not in str(caught.value)
+
+
+REGISTERED = """
+import torch
+torch.version.cuda = None
+from shrinkfx.worker.interpreter.fake_cuda import register_guard
+register_guard()
+"""
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
+def test_cuda_guard_is_built_and_loaded(tmp_path: Path) -> None:
+    variables = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
+    command = [sys.executable, "-c", REGISTERED]
+    subprocess.run(command, env=variables, check=True, timeout=300)
+    assert list(tmp_path.rglob("cuda_guard-*.so"))
 
 
 def test_compiler_in_a_command_with_arguments_is_found() -> None:

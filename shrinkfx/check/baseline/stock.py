@@ -370,7 +370,7 @@ def find_whole_candidate_baseline(
     return None
 
 
-REPEATED = "repeating the baseline with the original form of the program"
+REPEATED = "repeating the baseline with the input program in its original form"
 """The message before the program in the file is run instead of the whole candidate."""
 
 

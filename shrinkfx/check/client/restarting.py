@@ -127,6 +127,10 @@ class RestartingServer(Server):
         self._describe_again(request)
         return super().fork(request)
 
+    def forget_deaths(self) -> None:
+        """Count its crashes from 0 again, for another task."""
+        self._deaths = 0
+
     def add_close_hook(self, close: Callable[[], None]) -> None:
         """Register a function that is called before each of its processes is closed."""
         self._close_first.append(close)

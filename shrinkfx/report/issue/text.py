@@ -544,8 +544,8 @@ def title_of(facts: IssueFacts, explanation: Explanation, traits: Traits) -> str
     }
     titles = render("issue/titles.txt.jinja", values).strip().splitlines()
     shortened = f"{titles[-1][: _TITLE - 3].rpartition(' ')[0]} ..."
-    fitting = (title for title in titles if len(title) <= _TITLE)
-    return next(fitting, shortened).removesuffix(".")
+    title = next((title for title in titles if len(title) <= _TITLE), shortened)
+    return title if title.endswith("...") else title.removesuffix(".")
 
 
 def _rejected_input(explanation: Explanation) -> str:

@@ -170,7 +170,7 @@ def _return_values(module: torch.fx.GraphModule, exported: ExportedProgram) -> N
 def _pass_closures(module: torch.fx.GraphModule) -> None:
     """Pass the values that flex_attention's functions read in closures.
 
-    Dynamo accepts no other form; a repro has it, too.
+    Dynamo accepts no other form; the repro uses it as well.
     """
     flex_attention = torch.ops.higher_order.flex_attention
     for node in module.graph.find_nodes(op="call_function", target=flex_attention):

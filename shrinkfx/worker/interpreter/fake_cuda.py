@@ -352,6 +352,10 @@ def register_guard() -> None:
     flags += [f"-L{path}" for path in library_paths()]
     source = Path(__file__).with_name("cuda_guard.cpp")
     version = Path(torch.__file__).with_name("version.py")
-    flags += ["-Wl,--no-as-needed", "-lc10"]  # before the source file
-    library = native.build(source, flags, version, timeout_s=300.0)
+    # ``build`` puts the flags before the source, where the linker would drop c10.
+    flags += ["-Wl,--no-as-needed", "-lc10"]
+    try:
+        library = native.build(source, flags, version, timeout_s=300.0)
+    except native.CannotBuild as error:
+        raise native.CannotBuild(f"no CUDA device guard: {error}") from error
     ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)

@@ -116,8 +116,8 @@ def find_custom_operators(exported: Any) -> list[str]:
     names: dict[str, None] = {}
     for graph in exported.graph_module.modules():
         for node in getattr(getattr(graph, "graph", None), "nodes", ()):
-            # A mutating operator is the first argument of ``auto_functionalized``.
-            for called in (node.target, *node.args[:1]):
+            # Operators are arguments of ``auto_functionalized`` and ``with_effects``.
+            for called in (node.target, *node.args):
                 name = getattr(getattr(called, "_schema", None), "name", "")
                 if name and name.partition("::")[0] not in PYTORCH_NAMESPACES:
                     names[name] = None
