@@ -127,11 +127,11 @@ def of_size(x: int, y: int, z: int, width: int = 3) -> tuple[Tensor, Tensor, Ten
 
 
 WRONG_SIZES = [
-    ((*of_size(65, 65, 130), 3), "dim 0 of x is 65", "from 3 to 64"),
-    ((*of_size(2, 2, 4), 3), "dim 0 of x is 2", "from 3 to 64"),
-    ((*of_size(5, 6, 10), 3), "dim 0 of y is 6", "which is 5"),
-    ((*of_size(5, 5, 11), 3), "dim 0 of z is 11", "which is 10"),
-    ((*of_size(5, 5, 10, 4), 3), "dim 1 of x is 4", "exported for 3 only"),
+    ((*of_size(65, 65, 130), 3), "dim 0 of input x is 65", "from 3 to 64"),
+    ((*of_size(2, 2, 4), 3), "dim 0 of input x is 2", "from 3 to 64"),
+    ((*of_size(5, 6, 10), 3), "dim 0 of input y is 6", "which is 5"),
+    ((*of_size(5, 5, 11), 3), "dim 0 of input z is 11", "which is 10"),
+    ((*of_size(5, 5, 10, 4), 3), "dim 1 of input x is 4", "exported for 3 only"),
     ((*of_size(5, 5, 10), 4), "times is 4", "exported for 3 only"),
     ((*of_size(5, 5, 10), True), "times is True", "exported for 3 only"),
 ]
