@@ -321,6 +321,20 @@ def test_programs_are_tried_in_turn_if_all_steps_succeeded(
     )
 
 
+def test_programs_that_were_only_compiled_are_tried_in_turn_if_none_was_called(
+    captured: Callable[..., Captured],
+) -> None:
+    came = captured("for word in 'ab': compiled(word, word)\n1 / 0")
+    assert came.asked is not None
+    seen = [came.reduced()]
+    passes = NotReproducible("any", 3, [], "")
+    came.asked = script_capture.resolve_next_program(came.asked, TELLER, passes)
+    assert came.asked is not None
+    seen.append(came.reduced())
+    assert seen == [["a"], ["b"]]
+    assert script_capture.resolve_next_program(came.asked, TELLER, passes) is None
+
+
 @pytest.mark.parametrize(
     ("text", "inputs", "kept"),
     [

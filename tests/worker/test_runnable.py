@@ -190,6 +190,16 @@ def test_nan_and_other_operators_of_inductor_are_accepted(tmp_path: Path) -> Non
     assert result.isnan().all()
 
 
+def test_graph_with_nested_inputs_takes_flat_ones(tmp_path: Path) -> None:
+    load = written(tmp_path / "saved", torch.ones(2), torch.zeros(2))
+    flatten = "x, y, = fx_pytree.tree_flatten_spec(([a], {}), self._in_spec)"
+    text = runnable(load, "a", f"{flatten}\n        return (x - y,)")
+    made, program = exported(tmp_path, text, str(tmp_path / "saved"))
+    assert made.inputs == 2
+    (result,) = program.module()(torch.ones(2), torch.zeros(2))
+    assert result.tolist() == [1, 1]
+
+
 def test_graph_of_optimizer_returns_the_inputs_that_it_writes(tmp_path: Path) -> None:
     load = written(tmp_path / "saved", torch.zeros(2))
     text = runnable(load, "x", "x.copy_(x + 1); return ()")

@@ -279,7 +279,7 @@ def resolve_next_program(
         return None
     number, *others = options.others
     captured = Capture.read(options.model.parent)
-    step = _calls_of(captured, number)[-1]
+    step = (_calls_of(captured, number) or captured.steps_of(number))[-1]
     where = f" ({step.where})" if step.where else ""
     fails_to_load = isinstance(error, LoadError)
     why = str(error) if fails_to_load else "that program does not fail"
@@ -418,8 +418,8 @@ def choose(capture: Capture, end: ScriptEnd, number: int | None) -> Choice:
     choice = _chosen(program, failed, end)
     if failed.has_failed:
         return choice
-    called = dict.fromkeys(step.program for step in capture.steps if step.what == CALL)
-    saved = [n for n in called if n in capture.by_number and capture.by_number[n].file]
+    used = dict.fromkeys(step.program for step in _used_steps(capture))
+    saved = [n for n in used if n in capture.by_number and capture.by_number[n].file]
     return replace(choice, others=tuple(n for n in saved if n != program.number))
 
 
@@ -482,9 +482,13 @@ def find_failed_step(capture: Capture, end: ScriptEnd) -> Step | None:
         return (unfinished or raised)[-1]
     if end.code and steps and steps[-1].has_failed:
         return steps[-1]
-    used = [step for step in steps if step.what in (CALL, COMPILE) and step.program]
-    called = [step for step in used if step.what == CALL]
-    return next(iter(called or used), None) if end.code else None
+    return next(iter(_used_steps(capture)), None) if end.code else None
+
+
+def _used_steps(capture: Capture) -> list[Step]:
+    """Return the calls of programs, or the compilations if there was no call."""
+    used = [s for s in capture.steps if s.what in (CALL, COMPILE) and s.program]
+    return [step for step in used if step.what == CALL] or used
 
 
 def describe_step_end(step: Step, end: ScriptEnd) -> str:

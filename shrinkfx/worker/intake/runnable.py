@@ -54,6 +54,7 @@ def export_runnable(task: ExportRunnable, note: Note, folder: Path) -> Exported:
         text = _TO_CUDA.sub(".to('cpu')", _CUDA.sub("device(type='cpu')", text))
     torch.manual_seed(0)  # for values that the file does not contain
     text = _OF_INDUCTOR.sub(r"\1(", text).replace(_VIEW, _RESHAPE)
+    text = _NESTED.sub(r"(self, \2):\n\1pass", text)
     names = _run(text, task.path, "repro", _RANDOM)
     if task.constants:
         state = torch.load(task.constants, weights_only=True, map_location="cpu")
@@ -97,6 +98,12 @@ _VIEW, _RESHAPE = "torch.ops.aten.view.default(", "torch.ops.aten.reshape.defaul
 
 In a backward graph, a saved value has the strides that the compiled forward graph gave
 it, and not those with which the graph was traced. They may forbid a view.
+"""
+
+
+_NESTED = re.compile(r"\(self.*\):\n( +)(.*), = fx_pytree\.tree_flatten_spec\(.*\)")
+"""The begin of ``forward`` in a graph with the nested inputs of ``torch.export``; the
+arguments in the file are flat.
 """
 
 
