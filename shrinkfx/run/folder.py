@@ -672,9 +672,9 @@ class Reduction:
         yield from _render_other_failures(
             caught, folder, _MAX_OTHER_FAILURES if everything else 1
         )
-        again = "; each repeats the program until it fails" * (rate["after"] < 1.0)
-        shown = f"{failed} of {runs} runs of the repro fail in the same way"
-        yield f"verified: {shown}{again}"
+        loop = "; each repeats the program until it fails" * (rate["after"] < 1.0)
+        counts = f"{failed} of {runs} runs"
+        yield f"verified: {counts} of the repro fail in the same way{loop}"
         yield f"repro:    {self.repro}"
         if reports := [p.name for p in (self.issue, self.report) if p]:
             yield f"see also: {', '.join(reports)}"

@@ -222,7 +222,7 @@ def _write_unverified_summary(
     state.stopped = state.stopped or str(reason) or INTERRUPTED
     drop_issue(out)
     if (repro := out / "repro.py").exists():
-        reason.add_note(f"written, but not verified in three runs: {repro}")
+        reason.add_note(f"written, but its verification did not end: {repro}")
     program = program.with_options(calls=state.calls)
     result = result_of(program, state, state.reducer.best, state.rate)
     record = with_end(make_record(result), program, state)

@@ -32,10 +32,7 @@ from shrinkfx.worker.graph.rebuild import RebuiltCandidate, rebuild
 from shrinkfx.worker.interpreter import backend as interpreter
 from shrinkfx.worker.listing.build import build
 from shrinkfx.worker.listing.describe import describe, saved_weights
-from shrinkfx.worker.loading.devices import (
-    is_on_gpu,
-    save_for_cuda,
-)
+from shrinkfx.worker.loading.devices import is_on_gpu, save_for_cuda
 from shrinkfx.worker.loading.load import load
 from shrinkfx.worker.model import Program
 from shrinkfx.worker.printing.module import export_source, save_program_or_source
