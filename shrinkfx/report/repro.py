@@ -126,7 +126,8 @@ def write_repro(
         format_header(record, *remarks),
         _imports(record, definitions, *_modules(printed)),
         unpacking,
-        *_registrations(record, definitions),
+        *_registrations(definitions),
+        *_without_cache(record, definitions),
         *values.helpers(),
         module,
         inputs,
@@ -183,7 +184,8 @@ def write_embedded(
         format_header(record, *remarks),
         _imports(record, definitions, "base64", "io"),
         unpacking,
-        *_registrations(record, definitions),
+        *_registrations(definitions),
+        *_without_cache(record, definitions),
         "\n".join(load),
         format_run(
             record, "program = exported", "failing", compiled_for, "model.forward"
@@ -211,12 +213,9 @@ def write_registrations(
     record: RunRecord, definitions: Sequence[Definitions], unpacking: str
 ) -> str:
     """Write only the part of a repro that registers operators."""
-    parts = [
-        _imports(record, definitions),
-        unpacking,
-        *_registrations(record, definitions),
-    ]
-    return _join(parts)
+    return _join(
+        [_imports(record, definitions), unpacking, *_registrations(definitions)]
+    )
 
 
 def _join(parts: Sequence[str]) -> str:
@@ -291,14 +290,20 @@ def _modules(printed: Source) -> list[str]:
     return [m for m in ("math", "operator") if re.search(rf"\b{m}\.", text)]
 
 
-def _registrations(record: RunRecord, definitions: Sequence[Definitions]) -> list[str]:
+def _registrations(definitions: Sequence[Definitions]) -> list[str]:
     parts = [_as_part(d.text).strip("\n") for d in definitions]
-    caches = [_NO_CACHES] if is_jit(record) and any(parts) else []
-    return [f"{_CUSTOM}\n{p}" if "\n" in p else p for p in parts] + caches
+    return [f"{_CUSTOM}\n{p}" if "\n" in p else p for p in parts]
 
 
-_NO_CACHES = "torch._inductor.config.force_disable_caches = True  # caches hide changes"
-"""The caches of torch.compile do not notice that custom code has changed."""
+def _without_cache(record: RunRecord, definitions: Sequence[Definitions]) -> list[str]:
+    """Disable the cache of compiled graphs, which does not notice changes of the code.
+
+    Other caches remain: Inductor compiles a dozen test programs without them.
+    """
+    return [_NO_CACHE] if is_jit(record) and any(_registrations(definitions)) else []
+
+
+_NO_CACHE = "torch._inductor.config.fx_graph_cache = False  # it ignores changed code"
 _CUSTOM = "# Custom code that the failure needs:"
 
 

@@ -155,10 +155,10 @@ def test_random_values_of_timed_kernels_are_those_of_the_search() -> None:
         ast.parse(text)
 
 
-def test_repro_with_custom_code_disables_the_caches_of_torch_compile() -> None:
-    """They would give the old result after a change of that code."""
+def test_repro_with_custom_code_disables_the_cache_of_graphs() -> None:
+    """It would give the old result after a change of that code."""
     code = [Definitions("from torch import ops\n\nx = ops.aten\n")]
-    disabled = "torch._inductor.config.force_disable_caches = True"
+    disabled = "torch._inductor.config.fx_graph_cache = False"
     for backend, definitions, expected in (
         (Backend.INDUCTOR, code, True),
         (Backend.INDUCTOR, [], False),
