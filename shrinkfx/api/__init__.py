@@ -286,7 +286,8 @@ def reduce(options: Options, listener: Listener = ignore_event) -> Reduction:
 
     Args:
         options: ``model`` is the path of a ``.pt2`` or of a dump. If it is a captured
-            program that does not fail or load, ``others`` are tried in turn.
+            program that does not fail or load, ``others`` are tried in turn, and then
+            the graphs of a second run of the script.
         listener: called with each event (``shrinkfx.events``).
 
     Raises:
@@ -304,6 +305,7 @@ def reduce(options: Options, listener: Listener = ignore_event) -> Reduction:
         except (LoadError, NotReproducible) as error:
             teller = make_teller(listener)
             other = script_capture.resolve_next_program(options, teller, error)
+            other = other or script_capture.capture_undecomposed(options, teller, error)
             if other is None:
                 raise
             options = other

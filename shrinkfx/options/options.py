@@ -180,6 +180,8 @@ class FailedStep(StrEnum):
     CALL = "call"
     NOTHING = "nothing"
     """No step failed, but the script rejected the values."""
+    UNKNOWN = "unknown"
+    """The script failed before or after Inductor compiled its graphs."""
 
 
 _IMPOSSIBLE_STAGES: Mapping[FailedStep, tuple[Stage, ...]] = {
@@ -187,6 +189,7 @@ _IMPOSSIBLE_STAGES: Mapping[FailedStep, tuple[Stage, ...]] = {
     FailedStep.LOAD: (Stage.COMPILE, Stage.COMPARE),
     FailedStep.CALL: (Stage.COMPILE, Stage.COMPARE),
     FailedStep.NOTHING: (Stage.COMPILE, Stage.LOAD),
+    FailedStep.UNKNOWN: (),
 }
 """Stages whose failures cannot be those of a script, by the step that failed there."""
 

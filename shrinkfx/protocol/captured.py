@@ -23,6 +23,12 @@ STARTED = "started"
 STACK_TRACES = "stack_traces"
 """A variable of a saved graph: by variable of the graph, the user's lines of it."""
 
+FAILED_EARLY = "failed-early"
+"""A file that a process writes when ``compile_fx`` has raised an exception."""
+
+UNDECOMPOSED = "undecomposed"
+"""A file in the folder of a capture: save graphs before PyTorch decomposes them."""
+
 MAIN = "__main__"
 
 _DELIBERATE = ("KeyboardInterrupt", "SystemExit")
@@ -78,6 +84,11 @@ class Step:
             LOAD: f"loading {package}",
             SAVE: f"saving (by shrinkfx) {package}",
         }[self.what]
+
+    @property
+    def name_and_line(self) -> str:
+        """The step with its line of the script, if that is known."""
+        return f"{self.name} ({self.where})" if self.where else self.name
 
 
 @dataclass(frozen=True)

@@ -262,6 +262,56 @@ def test_next_program_is_tried_if_one_cannot_be_loaded(
     assert "program-1.pt2: could not be exported; trying the next: call 1" in said[0]
 
 
+GRAPH_PASSES = """\
+from torch._inductor.compile_fx import compile_graph
+compile_graph('a')([]); 1 / 0
+"""
+
+
+def test_capture_is_kept_if_second_run_saves_no_graph(
+    captured: Callable[..., Captured],
+) -> None:
+    came = captured(GRAPH_PASSES)
+    assert came.asked is not None
+    options = replace(came.asked, out=came.folder)
+    teller = script_capture.Reporter(came.said.append, lambda _: None)
+    passes = NotReproducible("any", 3, [], "")
+    assert script_capture.capture_undecomposed(options, teller, passes) is None
+    assert came.said[-3:] == [
+        "captured: no graph fails as Inductor gets it. Running the script again, with "
+        "its graphs in eager, to save them before PyTorch decomposes their operators",
+        "captured: the script failed without Inductor, too (exit code 1). The script "
+        "itself may be wrong",
+        "captured: no graph could be saved in this run",
+    ]
+    assert (came.place / "program-1.py").read_text().startswith("a\n")
+    assert [path.name for path in came.folder.iterdir()] == ["capture"]
+
+
+def test_script_runs_only_once_if_user_chose_the_program(
+    captured: Callable[..., Captured],
+) -> None:
+    two = GRAPH_PASSES.replace("1 / 0", "compile_graph('b')([]); 1 / 0")
+    came = captured(two, program=2)
+    assert came.asked is not None
+    options = replace(came.asked, out=came.folder)
+    passes = NotReproducible("any", 3, [], "")
+    assert script_capture.capture_undecomposed(options, TELLER, passes) is None
+    assert not any("Running the script again" in said for said in came.said)
+
+
+def test_code_of_session_does_not_run_again(captured: Callable[..., Captured]) -> None:
+    came = captured(GRAPH_PASSES)
+    assert came.asked is not None
+    end = json.loads((came.place / "end.json").read_text())
+    (came.place / "end.json").write_text(json.dumps({**end, "is_session": True}))
+    options = replace(came.asked, out=came.folder)
+    teller = script_capture.Reporter(came.said.append, lambda _: None)
+    passes = NotReproducible("any", 3, [], "")
+    assert script_capture.capture_undecomposed(options, teller, passes) is None
+    assert not any("Running the script again" in said for said in came.said)
+
+
 def test_table_says_which_graph_is_backward(captured: Callable[..., Captured]) -> None:
     came = captured(
         "from torch._inductor.compile_fx import compile_graph\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,8 +12,9 @@ import pytest
 import torch
 
 from shrinkfx import api
-from shrinkfx.errors import FailsDifferently
+from shrinkfx.errors import FailsDifferently, NotReproducible
 from shrinkfx.events import NoteAdded
+from shrinkfx.intake.capture import script_capture
 from shrinkfx.options.options import Options
 
 pytestmark = pytest.mark.aoti
@@ -254,6 +256,137 @@ def test_wrong_graph_of_training_is_found_and_reduced(
     assert "aten.le.Scalar" in text
     assert "# train.py:13" in text
     assert "torch.compile(model" in text
+
+
+DECOMPOSES = """
+import torch
+from torch._inductor.decomposition import decompositions
+
+def hardswish(x):
+    return x * (x + 3).clamp(0, 5) / 6
+
+def hardsigmoid_backward(grad, x):
+    return torch.where((x > -3) & (x < 3), grad / 5, 0.0)
+
+decompositions[torch.ops.aten.hardswish.default] = hardswish
+decompositions[torch.ops.aten.hardsigmoid_backward.default] = hardsigmoid_backward
+"""
+
+IS_DECOMPOSED = """
+import torch
+import decomposes
+
+@torch.compile(dynamic=True, options={{"epilogue_fusion": False}})
+def function(x):
+    return torch.nn.functional.{operator}(x.tanh() * 4)
+
+if {has_other_graph}:
+    torch.compile(lambda: torch.arange(3.0).cos())()
+x = torch.linspace(-2, 2, 12).reshape(3, 4).requires_grad_({trains})
+result = function(x)
+if {trains}:
+    result.sum().backward()
+raise SystemExit("a result is wrong")
+"""
+
+
+@pytest.mark.every_run
+@pytest.mark.parametrize(
+    ("operator", "trains", "programs"),
+    [
+        ("hardswish", False, {1: "arange(", 2: "torch.nn.functional.hardswish("}),
+        (
+            "hardsigmoid",
+            True,
+            {
+                1: "arange(",
+                2: "torch.nn.functional.hardsigmoid(",
+                3: "hardsigmoid_backward.default(",
+            },
+        ),
+    ],
+)
+def test_second_run_captures_graphs_before_they_are_decomposed(
+    tmp_path: Path,
+    messages: list[str],
+    operator: str,
+    trains: bool,
+    programs: dict[int, str],
+) -> None:
+    asked = capture_decomposed(
+        tmp_path, messages, operator, trains=trains, has_other_graph=True
+    )
+    teller = api.make_teller(listener(messages))
+    passes = NotReproducible("any", 1, [], "")
+    again = script_capture.capture_undecomposed(asked, teller, passes)
+    assert again is not None
+    assert "Running the script again" in "\n".join(messages)
+    capture = tmp_path / "out" / "capture"
+    written = {int(p.stem[8:]): p.read_text() for p in capture.glob("program-*.py")}
+    assert written.keys() == programs.keys()
+    for number, call in programs.items():
+        assert call in written[number]
+        if number > 1:
+            assert re.search(r"s\d+ = 3$", written[number], re.MULTILINE)
+    assert again.others == (*programs,)[1:]
+    assert again.preload == ("decomposes",)
+    second = script_capture.resolve_next_program(again, teller, passes)
+    assert second is not None
+    assert second.inputs
+    assert second.inductor == {"epilogue_fusion": False}
+    assert script_capture.capture_undecomposed(again, teller, passes) is None
+
+
+def test_wrong_decomposition_of_gradient_is_found_and_reduced(
+    tmp_path: Path, messages: list[str]
+) -> None:
+    asked = capture_decomposed(tmp_path, messages, "hardsigmoid", trains=True)
+    reduction = api.reduce(asked, listener(messages))
+    assert reduction.exit_code == 0
+    assert str(reduction.signature.kind) == "mismatch"
+    assert reduction.operators[1] == 1
+    text = reduction.repro.read_text()
+    assert "aten.hardsigmoid_backward.default(" in text
+    assert "# train.py:7" in text
+
+
+@pytest.mark.parametrize("has_other_graph", [False, True])
+def test_error_in_decomposition_is_found_and_reduced(
+    tmp_path: Path, messages: list[str], has_other_graph: bool
+) -> None:
+    raising = DECOMPOSES.replace("return x *", "raise TypeError('no vectors')\n    x *")
+    asked = capture_decomposed(
+        *(tmp_path, messages, "hardswish"),
+        has_other_graph=has_other_graph,
+        decomposes=raising,
+    )
+    early = "torch.compile failed before it called Inductor" in "\n".join(messages)
+    assert early == (not has_other_graph)
+    reduction = api.reduce(asked, listener(messages))
+    assert reduction.exit_code == 0
+    assert str(reduction.signature.kind) == "compile-error"
+    assert "no vectors" in str(reduction.signature)
+    assert reduction.operators[1] == 1
+
+
+def capture_decomposed(
+    tmp_path: Path,
+    messages: list[str],
+    operator: str,
+    *,
+    trains: bool = False,
+    has_other_graph: bool = False,
+    decomposes: str = DECOMPOSES,
+) -> Options:
+    (tmp_path / "decomposes.py").write_text(decomposes)
+    script = IS_DECOMPOSED.format(
+        operator=operator, trains=trains, has_other_graph=has_other_graph
+    )
+    (tmp_path / "train.py").write_text(script)
+    options = Options(model=Path(), out=tmp_path / "out", no_explain=True)
+    command = [sys.executable, "train.py"]
+    with api.capture(options, command, listener(messages)) as asked:
+        return asked
 
 
 REFUSES = """

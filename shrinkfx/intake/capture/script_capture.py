@@ -17,6 +17,7 @@ from typing import IO
 from shrinkfx.errors import (
     REPORT_BUG,
     SEE_DOCTOR,
+    FailsDifferently,
     LoadError,
     NothingToReduce,
     NotReproducible,
@@ -44,9 +45,11 @@ from shrinkfx.protocol.captured import (
     CALL,
     COMPILE,
     EXPORT,
+    FAILED_EARLY,
     LOAD,
     SAVE,
     STARTED,
+    UNDECOMPOSED,
     CapturedProgram,
     Step,
 )
@@ -117,26 +120,45 @@ def capture(
     """
     place = _empty(folder / CAPTURE)
     try:
-        write_json(place / _WANTED, options.to_json())
-        script = CapturedCommand(command, place.resolve(), stdout, reporter.doing)
+        end = _run_script(options, command, place, reporter, stdout)
         try:
-            end = script.run(HangDetector(options.timeout_s))
-        except KeyboardInterrupt as error:
-            _write_end(place, ScriptEnd(command, -signal.SIGINT))
-            if any(place.glob("program-*.json")):
-                error.add_note(f"the captured programs are in {place}: shrinkfx --list")
-            for step in open_steps(place)[:1]:
-                error.add_note(
-                    f"the script was in {step.name}; if that step hangs: shrinkfx "
-                    f"{place} --until hang --timeout SECONDS"
-                )
-            raise
-        _write_end(place, end)
-        request = _resolve_options(options, place, end, program, reporter)
+            request = _resolve_options(options, place, end, program, reporter)
+        except NothingToReduce:
+            is_early = (place / FAILED_EARLY).exists() and end.code
+            why = "torch.compile failed before it called Inductor"
+            if not is_early or not _run_again(options, command, folder, reporter, why):
+                raise
+            return _resolve_second_run(options, folder, reporter)
         write_json(place / _REQUEST, request.to_json())
         return request
     finally:
         _clear(place)
+
+
+def _run_script(
+    options: Options,
+    command: tuple[str, ...],
+    place: Path,
+    reporter: Reporter,
+    stdout: IO[str] | None,
+) -> ScriptEnd:
+    """Run a command with its capture in the folder ``place``."""
+    write_json(place / _WANTED, options.to_json())
+    script = CapturedCommand(command, place.resolve(), stdout, reporter.doing)
+    try:
+        end = script.run(HangDetector(options.timeout_s))
+    except KeyboardInterrupt as error:
+        _write_end(place, ScriptEnd(command, -signal.SIGINT))
+        if any(place.glob("program-*.json")):
+            error.add_note(f"the captured programs are in {place}: shrinkfx --list")
+        for step in open_steps(place)[:1]:
+            error.add_note(
+                f"the script was in {step.name}; if that step hangs: shrinkfx "
+                f"{place} --until hang --timeout SECONDS"
+            )
+        raise
+    _write_end(place, end)
+    return end
 
 
 @contextlib.contextmanager
@@ -280,15 +302,89 @@ def resolve_next_program(
     number, *others = options.others
     captured = Capture.read(options.model.parent)
     step = (_calls_of(captured, number) or captured.steps_of(number))[-1]
-    where = f" ({step.where})" if step.where else ""
     fails_to_load = isinstance(error, LoadError)
     why = str(error) if fails_to_load else "that program does not fail"
     first = why.partition("\n")[0]
-    reason = f"{first}; trying the next: {step.name}{where}"
+    reason = f"{first}; trying the next: {step.name_and_line}"
     choice = Choice(captured.by_number[number], step, reason)
     options = replace(options, inputs=None, lacking=())
     resolved = _options_for(choice, options, captured, reporter)
     return replace(resolved, others=tuple(others))
+
+
+def capture_undecomposed(
+    options: Options, reporter: Reporter, error: LoadError | NotReproducible
+) -> Options | None:
+    """Run a script again, to save its graphs before PyTorch decomposes them.
+
+    Inductor gets graphs in which operators are decomposed already. A wrong
+    decomposition is a part of them, so they do not fail.
+
+    Args:
+        options: those for the last of the graphs.
+        error: why that graph is not reduced.
+
+    Returns:
+        The options for the first program to try; None if another run would not help,
+        or the user chose the program or its inputs.
+    """
+    folder, place, failure = options.out, options.model.parent, options.in_script
+    is_graph = options.model.suffix == ".py" and folder and place == folder / CAPTURE
+    if not is_graph or isinstance(error, (FailsDifferently, LoadError)):
+        return None
+    end = ScriptEnd.from_json(json.loads((place / CAPTURE_END).read_text()))
+    wanted = Options.from_json(json.loads((place / _WANTED).read_text()))
+    if wanted.inputs or failure is None or failure.failed is not FailedStep.NOTHING:
+        return None
+    if end.is_session:  # its code cannot run again
+        return None
+    assert folder is not None
+    wanted, why = replace(wanted, out=folder), "no graph fails as Inductor gets it"
+    if _run_again(wanted, end.command, folder, reporter, why):
+        return _resolve_second_run(wanted, folder, reporter)
+    return None
+
+
+def _run_again(
+    options: Options,
+    command: tuple[str, ...],
+    folder: Path,
+    reporter: Reporter,
+    why: str,
+) -> bool:
+    """Replace the capture of a script by that of a run in eager, if it saves graphs."""
+    reporter.say(
+        f"captured: {why}. Running the script again, with its graphs in eager, to save "
+        "them before PyTorch decomposes their operators"
+    )
+    place, draft = folder / CAPTURE, _empty(folder / _SECOND_RUN)
+    try:
+        (draft / UNDECOMPOSED).touch()
+        with open(os.devnull, "w") as nowhere:
+            end = _run_script(options, command, draft, reporter, nowhere)
+        if end.code:
+            reporter.say(
+                "captured: the script failed without Inductor, too (exit code "
+                f"{end.code}). The script itself may be wrong"
+            )
+        if not any(each.file for each in Capture.read(draft).programs):
+            reporter.say("captured: no graph could be saved in this run")
+            return False
+        shutil.rmtree(place)
+        draft.rename(place)
+        return True
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+_SECOND_RUN = "second-run"
+
+
+def _resolve_second_run(options: Options, folder: Path, reporter: Reporter) -> Options:
+    request = resolve_earlier_capture(options, folder, None, reporter)
+    write_json(folder / CAPTURE / _REQUEST, request.to_json())
+    _clear(folder / CAPTURE)
+    return request
 
 
 def _report_programs(
@@ -410,6 +506,8 @@ def choose(capture: Capture, end: ScriptEnd, number: int | None) -> Choice:
     failed = find_failed_step(capture, end)
     if number is not None:
         return _choose_by_number(capture, end, failed, number)
+    if (capture.folder / UNDECOMPOSED).exists():
+        return _choose_undecomposed(capture)
     if failed is None:
         raise NothingToReduce(_why_none(capture, end))
     program = capture.by_number.get(failed.program)
@@ -421,6 +519,18 @@ def choose(capture: Capture, end: ScriptEnd, number: int | None) -> Choice:
     used = dict.fromkeys(step.program for step in _used_steps(capture))
     saved = [n for n in used if n in capture.by_number and capture.by_number[n].file]
     return replace(choice, others=tuple(n for n in saved if n != program.number))
+
+
+def _choose_undecomposed(capture: Capture) -> Choice:
+    """Choose the first of the saved graphs; how the script ended does not matter."""
+    first, *others = [each for each in capture.programs if each.file]
+    step = (_calls_of(capture, first.number) or capture.steps_of(first.number))[-1]
+    failure = ScriptFailure(
+        FailedStep.UNKNOWN, "it failed, but no graph that Inductor got"
+    )
+    reason = f"testing {step.name_and_line}"
+    numbers = tuple(each.number for each in others)
+    return Choice(first, step, reason, failure=failure, others=numbers)
 
 
 def _choose_by_number(
@@ -493,24 +603,23 @@ def _used_steps(capture: Capture) -> list[Step]:
 
 def describe_step_end(step: Step, end: ScriptEnd) -> str:
     """Describe in a sentence how a step ended."""
-    where = f" ({step.where})" if step.where else ""
     if _hangs(step, end):
         slow = (
             "" if step.what == CALL else "; if it is only slow, use a longer --timeout"
         )
-        return f"{step.name}{where} did not end in {end.hung_s:.0f} s{slow}"
+        return f"{step.name_and_line} did not end in {end.hung_s:.0f} s{slow}"
     if step.state == BEGUN:
-        return f"the process died in {step.name}{where}: {_how_ended(end)}"
+        return f"the process died in {step.name_and_line}: {_how_ended(end)}"
     if step.error:
         error = step.error.partition("\n")[0]
         caught = "" if end.code else "; the script continued"
-        return f"{step.name}{where} raised {error:.300}{caught}"
+        return f"{step.name_and_line} raised {error:.300}{caught}"
     if end.is_session:
         why = "; its result may be wrong"
-        return f"{_NO_ERROR}: testing {step.name}{where}{why}"
+        return f"{_NO_ERROR}: testing {step.name_and_line}{why}"
     return (
         f"{_how_ended(end)}, but {_NO_ERROR}. Perhaps a result is wrong: "
-        f"testing {step.name}{where}"
+        f"testing {step.name_and_line}"
     )
 
 
@@ -580,8 +689,8 @@ def _why_none(capture: Capture, end: ScriptEnd) -> str:
             f"{command} compiled nothing with Inductor; {failed}\nshrinkfx watches "
             "torch.compile, torch.export.export, torch._inductor."
             "aoti_compile_and_package and aoti_load_package, and calls of what they "
-            "return\nif torch.compile fails before it calls Inductor, or calls another "
-            "backend, shrinkfx cannot reduce the failure"
+            "return\nif Dynamo fails, or torch.compile calls another backend, shrinkfx "
+            "cannot reduce the failure"
         )
     return (
         f"{command} did not fail: there is nothing to reduce\ncaptured: "

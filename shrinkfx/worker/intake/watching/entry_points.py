@@ -20,7 +20,14 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
-from ....protocol.captured import CALL, COMPILE, EXPORT, LOAD
+from ....protocol.captured import (
+    CALL,
+    COMPILE,
+    EXPORT,
+    FAILED_EARLY,
+    LOAD,
+    UNDECOMPOSED,
+)
 from .after_import import AfterImport, Change
 from .event_log import EventLog, report_errors
 from .origins import Origins
@@ -132,11 +139,75 @@ class _Watcher:
         if module.__name__ == "torch.export":
             with report_errors():
                 _record_process(self._log)
+        if module.__name__ == COMPILE_GRAPHS:
+            in_eager = os.path.exists(self._log.path(UNDECOMPOSED))
+            if original := getattr(module, "compile_fx", None):
+                wrapper = self.wrapped_compile_fx(original, in_eager)
+                vars(module)["compile_fx"] = wrapper
+            if in_eager:
+                return
         for point in ENTRY_POINTS:
             if point.module == module.__name__:
                 target, name = point.locate(module)
                 if original := getattr(target, name, None):
                     setattr(target, name, self.wrapped(point, original))
+
+    def wrapped_compile_fx(
+        self, original: Callable[..., Any], in_eager: bool
+    ) -> Callable[..., Any]:
+        """Wrap the function to which torch.compile passes the graphs of Dynamo.
+
+        Args:
+            in_eager: save the graphs and run them in eager, instead of compiling them.
+        """
+
+        @functools.wraps(original)
+        def wrapper(graph: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+            __tracebackhide__ = True
+            patches = kwargs.get("config_patches") or {}
+            if in_eager and not (args or self._log.inside) and _is_of_dynamo(graph):
+                return self._run_in_eager(graph, inputs, patches)
+            try:
+                return original(graph, inputs, *args, **kwargs)
+            except Exception:
+                with report_errors():
+                    open(self._log.path(FAILED_EARLY), "a").close()
+                raise
+
+        return wrapper
+
+    def _run_in_eager(
+        self, graph: Any, inputs: Any, patches: Mapping[str, Any]
+    ) -> Callable[..., Any]:
+        def save(graph: Any, inputs: Sequence[Any], part: str = "") -> int:
+            config = import_module("torch._inductor.config")
+            known = {k: v for k, v in patches.items() if k in config._config}
+            with config.patch(known):
+                return save_graph(self._log, self._origins, graph, inputs, part)
+
+        def run_backward(graph: Any, inputs: Sequence[Any]) -> Callable[..., Any]:
+            number = save(graph, inputs, "backward")
+            return self._record_calls(number, backends.boxed_nop(graph, inputs))
+
+        backends = import_module("torch._dynamo.backends.debugging")
+        placeholders = graph.graph.find_nodes(op="placeholder")
+        number = save(graph, [node.meta.get("example_value") for node in placeholders])
+        with self._log.step(COMPILE, number):
+            compiled = backends.aot_eager(graph, inputs, bw_compiler=run_backward)
+        return self._record_calls(number, compiled)
+
+    def _record_calls(
+        self, number: int, compiled: Callable[..., Any]
+    ) -> Callable[..., Any]:
+        @functools.wraps(compiled)
+        def call(*args: Any) -> Any:
+            __tracebackhide__ = True
+            values = args[0] if args and isinstance(args[0], list) else args
+            keep = partial(self._save_values, number, values)
+            with self._log.step(CALL, number, keep):
+                return compiled(*args)
+
+        return call
 
     def wrapped(
         self, point: EntryPoint, original: Callable[..., Any]
@@ -205,6 +276,11 @@ class _Watcher:
         if not unsaved:
             self._saved.add(number)
         return unsaved
+
+
+def _is_of_dynamo(graph: Any) -> bool:
+    nodes = getattr(getattr(graph, "graph", None), "nodes", ())
+    return any("example_value" in node.meta for node in nodes)
 
 
 @dataclass(frozen=True)
