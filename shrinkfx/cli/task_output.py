@@ -7,7 +7,7 @@ import shlex
 import shutil
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, TextIO
@@ -143,6 +143,8 @@ def print_sweep(swept: api.Swept) -> RunEnded:
     rare = [f"{counts[k]} are {k}" for k in ("invalid", "unresolved") if counts[k]]
     results = [f"{counts['passes']} pass", f"{counts['fails']} fail", *rare]
     print(f"{counts['run']} sizes run: {', '.join(results)}")
+    if counts["fails"]:
+        print(_format_failing_sizes(swept.report))
     print(swept.table or "the program fails at none of these sizes")
     if swept.target:
         print(f"inputs:   {swept.target.failing}")
@@ -152,6 +154,18 @@ def print_sweep(swept: api.Swept) -> RunEnded:
     result = {"examples": counts, "findings": swept.report["findings"]}
     result["folder"] = str(swept.folder)
     return RunEnded(swept.status, swept.exit_code, result=result)
+
+
+def _format_failing_sizes(report: Mapping[str, Any]) -> str:
+    """Return the smallest failing sizes, as ``fails at n, m = (2, 3), (2, 4)``."""
+    names = ", ".join(symbol["name"] for symbol in report["space"]["symbols"])
+    rows = sorted(sizes for *sizes, answer, _ in report["sizes"] if answer == "fails")
+    texts = [f"({', '.join(map(str, r))})" if len(r) > 1 else str(r[0]) for r in rows]
+    more = f" and {len(rows) - _SHOWN_SIZES} more" if len(rows) > _SHOWN_SIZES else ""
+    return f"fails at {names} = {', '.join(texts[:_SHOWN_SIZES])}{more}"
+
+
+_SHOWN_SIZES = 12
 
 
 def print_reduction(

@@ -12,7 +12,7 @@ from shrinkfx.system.folders import write_json
 
 PICTURE = "sweep.svg"
 _COLOURS = {"passes": "#4a9a5c", "fails": "#c8403a", "invalid": "#b8b8b8"}
-_HOW_TO_DRAW = "no plot: matplotlib is missing (pip install matplotlib)"
+_HOW_TO_DRAW = "no plot: matplotlib is missing (pip install 'shrinkfx[plot]')"
 
 
 @dataclass(frozen=True)

@@ -318,7 +318,12 @@ def test_preload_exception_is_reported(
 def swept(status: str, target: SweepFinding | None, folder: Path) -> Swept:
     counts = dict.fromkeys(("run", "passes", "fails", "invalid", "unresolved"), 1)
     found = () if target is None else (target,)
-    report = {"examples": {"inside": counts}, "findings": []}
+    report = {
+        "examples": {"inside": counts},
+        "findings": [],
+        "space": {"symbols": [{"name": "n"}, {"name": "m"}]},
+        "sizes": [[2, 3, "passes", -1], [6, 12, "fails", 0], [6, 2, "fails", 0]],
+    }
     return Swept(status, found, target, "", folder, report)
 
 
@@ -403,6 +408,19 @@ def test_sweep_continues_with_a_reduction_of_the_requested_kind(
     for options, folder in asked:
         assert (options.inputs, options.sweeping) == (Path("failing-1.pt"), None)
         assert folder == tmp_path
+
+
+def test_sweep_prints_the_failing_sizes(
+    tmp_path: Path,
+    model: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(
+        reducing, "run_sweep", lambda *_: swept("found", None, tmp_path)
+    )
+    main([str(model), "--dynamic-sweep", "-q"])
+    assert "fails at n, m = (6, 2), (6, 12)\n" in capsys.readouterr().out
 
 
 def test_sigterm_ends_a_run_like_ctrl_c(

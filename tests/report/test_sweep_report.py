@@ -48,7 +48,7 @@ def test_missing_matplotlib_gives_an_installation_hint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    assert "pip install matplotlib" in draw(tmp_path, ["n"], points(1), [])
+    assert "pip install 'shrinkfx[plot]'" in draw(tmp_path, ["n"], points(1), [])
     assert not (tmp_path / PICTURE).exists()
 
 
