@@ -87,8 +87,7 @@ def test_repro_fails_with_torch_compile_alone(
     assert summary["operators"]["after"] == operators
     assert summary["kind"] == kind
     recorded = (
-        "The program fails in the same way with AOTInductor, where shrinkfx examined "
-        "it."
+        "The cause was found with AOTInductor, where the program fails in the same way."
     )
     for name in ("ISSUE.md", "repro.py"):
         words = (tmp_path / "out" / name).read_text().replace("#", " ").split()

@@ -268,7 +268,7 @@ def _add_mismatch(found: Explanation, mismatch: OperatorMismatch) -> Explanation
 
 
 _RECORDED = (
-    " The program fails in the same way with AOTInductor, where shrinkfx examined it."
+    " The cause was found with AOTInductor, where the program fails in the same way."
 )
 """Said after a sentence about a kernel, if torch.compile compiled the program."""
 

@@ -31,7 +31,7 @@ from shrinkfx.failure.readers.compilers import (
 )
 from shrinkfx.failure.signature import Kind, Stage
 from shrinkfx.findings.code import CodeLine
-from shrinkfx.findings.compiling import StopPoint
+from shrinkfx.findings.compiling import ENDLESS, StopPoint
 from shrinkfx.findings.operators import Operator
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.program.display_text import first_line
@@ -289,7 +289,7 @@ def _computed_by(candidate: Candidate, launch: Launch) -> tuple[Operator, ...]:
 def _ended(reduced: ReducedProgram, ending: Ending) -> str:
     if reduced.target.kind is Kind.HANG:
         limit_s = reduced.client.limits.timeout_s
-        return f"it did not finish within {limit_s:.0f} s; why is not known"
+        return f"it {ENDLESS} within {limit_s:.0f} s; why is not known"
     if (raised := ending.raised) is not None:
         return reduced.target.text or _extract_first_line(raised.type, raised.message)
     message = reduced.target.text or f"{ending.how} {ending.code}"

@@ -11,6 +11,8 @@ from shrinkfx.findings.operators import Operator
 from shrinkfx.findings.values import join_operators, name_kernel
 from shrinkfx.protocol.record import Message
 
+ENDLESS = "did not finish"
+
 
 @dataclass(frozen=True)
 class StopPoint(Message):
@@ -70,9 +72,12 @@ class StopPoint(Message):
             computed = f", which computes {what}," if what else ""
             of = f"{of} before {kernel}" if self.before else f" of {kernel}{computed}"
         message = self.message.rstrip(".")
+        doing = f"{self.doing[:1].upper()}{self.doing[1:]}{of}"
+        if message.startswith(f"it {ENDLESS}"):
+            return f"{doing} {message[3:]}."
         message = f": {message}" if message else ""
         message += "" if message.endswith(("!", "?")) else "."
-        return f"{self.doing[:1].upper()}{self.doing[1:]}{of} fails{message}"
+        return f"{doing} fails{message}"
 
     def _of(self, what: str) -> str:
         """Name the node, and the operator that it originates from if that differs."""

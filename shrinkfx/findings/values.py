@@ -96,8 +96,8 @@ class WrongValue(Message):
 
     def _which(self, wrong: Wrong) -> str:
         if self.rewritten:
-            how = describe_error(wrong, "differ")
-            return f"{self._rewritten()}: {how}; no kernel is at fault."
+            how = describe_error(wrong, "differ from eager's")
+            return f"{self._rewritten()}: {how}. No kernel is at fault."
         what = join_operators(self.culprits) or (
             "A value" if self.kernel else "A copy of an input"
         )
@@ -138,7 +138,9 @@ class WrongValue(Message):
         if self.lost:
             return f"The write of {what} is lost in the graph that Inductor lowers"
         if self.decomposition:
-            return f"{what} is decomposed wrongly by {self.decomposition}"
+            is_wrong = self.wrong is not None and self.wrong.exact == "eager"
+            verb = "is wrong" if is_wrong else "computes another result than eager"
+            return f"The decomposition of {what} by {self.decomposition} {verb}"
         return f"{what} is computed differently in the graph that Inductor lowers"
 
     def _first(self, wrong: Wrong) -> str:

@@ -608,7 +608,9 @@ def _symptom(facts: IssueFacts, wrong: Wrong | None) -> tuple[str, str, str]:
     if kind in (Kind.MISMATCH, Kind.NAN) and (found := _SHORT_VALUES.search(value)):
         return *_SYMPTOMS[kind], f"{found[1]} instead of {found[2]}"
     if kind is Kind.IMA:
-        return "illegal memory access", when if compiles else "in", ""
+        is_misaligned = "misaligned address" in first
+        what = "misaligned address" if is_misaligned else "illegal memory access"
+        return what, when if compiles else "in", ""
     if kind is Kind.CRASH and re.fullmatch(r"SIG\w+", first):
         return first, when, ""
     if kind is Kind.ASSERT and "index out of bounds" in first:

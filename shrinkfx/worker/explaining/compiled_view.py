@@ -488,7 +488,7 @@ def describe_program_inputs(run: RebuiltCandidate) -> Anatomy:
     )
 
 
-_REDONE = "shrinkfx exported the program again, so its size symbols have new names"
+_REDONE = "shrinkfx exported the program again, which renamed its size symbols"
 _NO_GUARDS = "this PyTorch writes none into a program"
 
 
