@@ -114,6 +114,24 @@ def test_nested_subgraphs_can_be_reexported(
     assert torch.equal(run_eager(again, built.failing, seed=SEED)[0], expected[0])
 
 
+class ChangesItsParameter(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(2))
+
+    def forward(self) -> Tensor:
+        with torch.no_grad():
+            return self.weight.div_(2)
+
+
+def test_change_of_a_trainable_parameter_can_be_reexported() -> None:
+    """The branch for ``no_grad`` is gone if a reduction has inlined it."""
+    with torch.no_grad():
+        built = make_candidate(ChangesItsParameter())
+    again = run_source(print_program(built), built)
+    assert [node.name for node in again.graph.nodes if "div" in node.name] == ["div_"]
+
+
 class Middle(torch.nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         _, middle, _ = torch.split(x, 1)

@@ -157,7 +157,8 @@ def export(
         CannotRebuild: torch.export does not accept a branch or a loop body.
     """
     try:
-        return torch.export.export(module.eval(), example, dynamic_shapes=shapes)
+        with torch.no_grad():  # as in the repro
+            return torch.export.export(module.eval(), example, dynamic_shapes=shapes)
     except UncapturedHigherOrderOpError as error:
         raise CannotRebuild(f"torch.export takes no such branch: {error}") from error
 
