@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import io
 import operator
 import os
 import re
@@ -137,8 +138,12 @@ def _saved_as_script(module: Any, inputs: Sequence[Any], path: str) -> str:
     if any(value.is_mkldnn for value in constants.values()):
         return "freezing has packed its weights (torch._inductor.config.freezing)"
     try:
+        text = io.StringIO()
+        dumps.save_graph_repro(text, module, inputs, "inductor")
+        # PyTorch writes no body if there are no inputs.
+        script = _LOADS_NOTHING.sub(r"\g<0> pass", text.getvalue())
         with open(draft, "w", encoding="utf-8") as file:
-            dumps.save_graph_repro(file, module, inputs, "inductor")
+            file.write(script)
             file.write(f"\n{STACK_TRACES} = {_list_stack_traces(module)!r}\n")
         if constants:
             torch.save(constants, f"{path}.pt")
@@ -146,6 +151,9 @@ def _saved_as_script(module: Any, inputs: Sequence[Any], path: str) -> str:
     except Exception as error:  # noqa: BLE001 - what cannot be written may still be compiled
         return _in_short(error)
     return ""
+
+
+_LOADS_NOTHING = re.compile(r"^def load_args\(reader\):(?=\n\S)", re.MULTILINE)
 
 
 def _list_stack_traces(module: Any) -> dict[str, str]:
