@@ -363,7 +363,7 @@ BUDGETS = {
     "explain": 2_368,
     "failure": 1_490,
     "findings": 845,
-    "intake": 2_002,
+    "intake": 2_004,
     "journal": 377,
     "options": 587,
     "preloads": 920,

@@ -373,6 +373,8 @@ def _run_again(
         shutil.rmtree(place)
         draft.rename(place)
         return True
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt from None  # its notes name the draft
     finally:
         shutil.rmtree(draft, ignore_errors=True)
 
