@@ -305,7 +305,8 @@ def reduce(options: Options, listener: Listener = ignore_event) -> Reduction:
         except (LoadError, NotReproducible) as error:
             teller = make_teller(listener)
             other = script_capture.resolve_next_program(options, teller, error)
-            other = other or script_capture.capture_undecomposed(options, teller, error)
+            with raise_storage_errors(options.model.parent):
+                other = other or script_capture.capture_again(options, teller, error)
             if other is None:
                 raise
             options = other

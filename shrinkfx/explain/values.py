@@ -166,7 +166,7 @@ def _without_a_kernel(candidate: Candidate, data: KernelValues) -> WrongValue:
         names = [name for name in (data.lost or data.rewritten,) if name]
         doubts = [] if names else ["which operator Inductor rewrote"]
         if data.decomposition and not data.rewritten_wrong.exact:
-            doubts.append("whether eager's result is right: no run in float64 tells")
+            doubts.append("whether eager is right: no run in float64 confirms it")
         return WrongValue(
             culprits=select_operators(candidate, names),
             wrong=data.rewritten_wrong,

@@ -74,7 +74,7 @@ class StopPoint(Message):
         message = self.message.rstrip(".")
         doing = f"{self.doing[:1].upper()}{self.doing[1:]}{of}"
         if message.startswith(f"it {ENDLESS}"):
-            return f"{doing} {message[3:]}."
+            return f"{doing} {message.removeprefix('it ')}."
         message = f": {message}" if message else ""
         message += "" if message.endswith(("!", "?")) else "."
         return f"{doing} fails{message}"

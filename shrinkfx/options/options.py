@@ -181,7 +181,7 @@ class FailedStep(StrEnum):
     NOTHING = "nothing"
     """No step failed, but the script rejected the values."""
     UNKNOWN = "unknown"
-    """The script failed before or after Inductor compiled its graphs."""
+    """The script failed, but none of the graphs that Inductor got."""
 
 
 _IMPOSSIBLE_STAGES: Mapping[FailedStep, tuple[Stage, ...]] = {

@@ -223,7 +223,11 @@ lowerings[torch.ops.aten.le.Scalar] = wrong
 
 def capture_training(tmp_path: Path, messages: list[str]) -> Options:
     (tmp_path / "wrong_gradient.py").write_text(WRONG_GRADIENT)
-    (tmp_path / "train.py").write_text(TRAINS)
+    return capture_script(tmp_path, messages, TRAINS)
+
+
+def capture_script(tmp_path: Path, messages: list[str], script: str) -> Options:
+    (tmp_path / "train.py").write_text(script)
     options = Options(model=Path(), out=tmp_path / "out", no_explain=True)
     command = [sys.executable, "train.py"]
     with api.capture(options, command, listener(messages)) as asked:
@@ -318,7 +322,7 @@ def test_second_run_captures_graphs_before_they_are_decomposed(
     )
     teller = api.make_teller(listener(messages))
     passes = NotReproducible("any", 1, [], "")
-    again = script_capture.capture_undecomposed(asked, teller, passes)
+    again = script_capture.capture_again(asked, teller, passes)
     assert again is not None
     assert "Running the script again" in "\n".join(messages)
     capture = tmp_path / "out" / "capture"
@@ -334,7 +338,7 @@ def test_second_run_captures_graphs_before_they_are_decomposed(
     assert second is not None
     assert second.inputs
     assert second.inductor == {"epilogue_fusion": False}
-    assert script_capture.capture_undecomposed(again, teller, passes) is None
+    assert script_capture.capture_again(again, teller, passes) is None
 
 
 def test_wrong_decomposition_of_gradient_is_found_and_reduced(
@@ -382,11 +386,7 @@ def capture_decomposed(
     script = IS_DECOMPOSED.format(
         operator=operator, trains=trains, has_other_graph=has_other_graph
     )
-    (tmp_path / "train.py").write_text(script)
-    options = Options(model=Path(), out=tmp_path / "out", no_explain=True)
-    command = [sys.executable, "train.py"]
-    with api.capture(options, command, listener(messages)) as asked:
-        return asked
+    return capture_script(tmp_path, messages, script)
 
 
 REFUSES = """

@@ -312,7 +312,7 @@ def resolve_next_program(
     return replace(resolved, others=tuple(others))
 
 
-def capture_undecomposed(
+def capture_again(
     options: Options, reporter: Reporter, error: LoadError | NotReproducible
 ) -> Options | None:
     """Run a script again, to save its graphs before PyTorch decomposes them.
@@ -329,8 +329,9 @@ def capture_undecomposed(
         or the user chose the program or its inputs.
     """
     folder, place, failure = options.out, options.model.parent, options.in_script
-    is_graph = options.model.suffix == ".py" and folder and place == folder / CAPTURE
-    if not is_graph or isinstance(error, (FailsDifferently, LoadError)):
+    if folder is None or place != folder / CAPTURE or options.model.suffix != ".py":
+        return None
+    if isinstance(error, (FailsDifferently, LoadError)):
         return None
     end = ScriptEnd.from_json(json.loads((place / CAPTURE_END).read_text()))
     wanted = Options.from_json(json.loads((place / _WANTED).read_text()))
@@ -338,7 +339,6 @@ def capture_undecomposed(
         return None
     if end.is_session:  # its code cannot run again
         return None
-    assert folder is not None
     wanted, why = replace(wanted, out=folder), "no graph fails as Inductor gets it"
     if _run_again(wanted, end.command, folder, reporter, why):
         return _resolve_second_run(wanted, folder, reporter)
@@ -550,7 +550,7 @@ def _choose_by_number(
         flag = f"--program {number}"
         raise UsageError(flag, f": the program could not be saved: {program.unsaved}")
     failures = [step for step in capture.steps_of(number) if step.has_failed]
-    if failed is not None and failed.program == number:
+    if failed is not None and failed.program == number and failed.has_failed:
         failures.append(failed)
     if failures:
         return _chosen(program, failures[-1], end)
