@@ -164,16 +164,13 @@ def _shown_by(data: KernelValues, first: Computed) -> tuple[str, ...]:
 def _without_a_kernel(candidate: Candidate, data: KernelValues) -> WrongValue:
     if _is_rewritten(data) and data.rewritten_wrong is not None:
         names = [name for name in (data.lost or data.rewritten,) if name]
-        doubts = [] if names else ["which operator Inductor rewrote"]
-        if data.decomposition and not data.rewritten_wrong.exact:
-            doubts.append("whether eager is right: no run in float64 confirms it")
         return WrongValue(
             culprits=select_operators(candidate, names),
             wrong=data.rewritten_wrong,
             rewritten=True,
             decomposition=data.decomposition,
             lost=bool(data.lost),
-            unknown=tuple(doubts),
+            unknown=() if names else ("which operator Inductor rewrote",),
         )
     reasons = [v.unknown for v in data.computed if v.unknown]
     if reasons:
