@@ -124,10 +124,9 @@ class MakeDimsStatic:
     def propose(self, view: View) -> Iterator[Rewrite]:
         listing = view.listing
         opened = [tensor for tensor in listing.inputs if tensor.open_dims]
-        if not opened:
-            return
         fills = [f for tensor in listing.inputs for f in use_failing_values(tensor)]
-        yield Rewrite((*make_dims_static(opened, ""), *fills))
+        if opened or fills:
+            yield Rewrite((*make_dims_static(opened, ""), *fills))
         for name in names_in(opened):
             yield Rewrite((*make_dims_static(opened, name),))
         plain = [Declare(dim.name, 0, None) for dim in listing.dims]

@@ -168,6 +168,14 @@ def test_static_program_gives_no_proposals() -> None:
     assert list(MakeDimsStatic().propose(view(made))) == []
 
 
+def test_static_program_gets_one_set_of_inputs() -> None:
+    runs = {"failing": TensorSpec((4,), "float32", Constant(1e30))}
+    made = listing(RELU, called("x", drawn(4), {}, **runs))
+    best, questions = search_static(made, lambda p: True)
+    assert [each.recipes for each in best.inputs] == [((Run.EXAMPLE, runs["failing"]),)]
+    assert questions == 1
+
+
 def test_unbounded_ranges_are_proposed_before_small_ones() -> None:
     edits = list(MakeDimsStatic().propose(view(dynamic(example=4, failing=33))))
     assert [edit.changes for edit in edits[-4:]] == [
