@@ -67,6 +67,7 @@ class KnownFacts:
 
     Attributes:
         fails: whether its repro failed in every run.
+        compared: whether its repro runs in eager before it fails.
         memory: the report of AddressSanitizer, or None.
         mismatches: fake-kernel mismatches in the input program, by operator node.
         own: a sentence about the user's code in the compiler that the failure needs; or
@@ -76,6 +77,7 @@ class KnownFacts:
     """
 
     fails: bool = True
+    compared: bool = False
     memory: MemoryReport | None = None
     mismatches: Mapping[str, FakeMismatch] = field(default_factory=dict)
     own: str = ""
@@ -103,16 +105,25 @@ _LIMIT = re.compile(r"Expected (u\d+ [<>=!]+ -?\d+) but received (-?\d+)")
 """The message of ``AOTI_TORCH_CHECK`` in the wrapper, for a check of the program."""
 
 
-def describe_violated_limit(failure: str) -> str:
-    """Describe a limit on a size that the exported program itself checks, or ''."""
+def describe_violated_limit(failure: str, *, compared: bool) -> str:
+    """Describe a limit on a size that the exported program itself checks, or ''.
+
+    Args:
+        compared: the source of the program runs in eager.
+    """
     found = _LIMIT.search(failure)
-    return found.expand(_VIOLATED) if found else ""
+    why = _WRONG_LIMIT if compared else _DOUBTFUL_LIMIT
+    return found.expand(_VIOLATED) + why if found else ""
 
 
-_VIOLATED = (
-    r"The exported program checks that \1, but the value is \2. torch.export takes "
-    "such a limit from the fake kernel of an operator or from torch._check: the limit "
-    "or the inputs may be wrong."
+_VIOLATED = r"The exported program checks that \1, but the value is \2."
+_WRONG_LIMIT = (
+    " The same code runs in eager without an error, so a fake kernel gave torch.export "
+    "a wrong limit."
+)
+_DOUBTFUL_LIMIT = (
+    " torch.export takes such a limit from the fake kernel of an operator or from "
+    "torch._check: the limit or the inputs may be wrong."
 )
 
 
@@ -136,8 +147,10 @@ def explain(
     else:
         found = _with_findings(reduced, facts, found, attempt)
     if not reduced.client.options.reference:
-        first = describe_violated_limit(reduced.target.text) or EAGER_FAILS
-        found = replace(found, cause=(first, *found.cause)[:SENTENCES])
+        first = describe_violated_limit(reduced.target.text, compared=facts.compared)
+        first = first or EAGER_FAILS * (not facts.compared)
+        cause = tuple(filter(None, (first, *found.cause)))[:SENTENCES]
+        found = replace(found, cause=cause)
     found = _with_decisions(reduced, found, attempt, folder)
     if notes := [text for text in (facts.own, facts.inside) if text]:
         found = replace(found, cause=(*notes, *_explained(found.cause))[:SENTENCES])
@@ -268,7 +281,7 @@ def _add_mismatch(found: Explanation, mismatch: OperatorMismatch) -> Explanation
 
 
 _RECORDED = (
-    " The cause was found with AOTInductor, where the program fails in the same way."
+    " The kernel was located with AOTInductor, where the program fails in the same way."
 )
 """Said after a sentence about a kernel, if torch.compile compiled the program."""
 

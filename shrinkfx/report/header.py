@@ -34,6 +34,13 @@ COMPILERS = {
 """The name of the compiler, for readers of a repro."""
 
 
+def name_non_finite(message: str) -> str:
+    """Return what the message of a comparison shows first: ``NaN`` or ``inf``."""
+    found = re.search(r"first non-finite one at [^:]*: (\S+),", message)
+    names = [name for name in ("NaN", "inf") if found and name.lower() in found[1]]
+    return names[0] if names else "NaN or inf"
+
+
 def format_header(record: RunRecord, *remarks: str) -> str:
     """Return the header comment of a repro, with ``remarks`` as further lines."""
     signature, failure, memory = record.signature, record.failure, record.memory
@@ -48,6 +55,7 @@ def format_header(record: RunRecord, *remarks: str) -> str:
         "kind": signature.kind,
         "stage": signature.stage,
         "message": _without_folders(signature.text or signature.detail),
+        "non_finite": name_non_finite(signature.text or signature.detail),
         "failure_line": _failure_line(record),
         "calls": failure.calls,
         "percent": f"{failure.rate_after:.0%}",

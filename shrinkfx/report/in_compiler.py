@@ -63,7 +63,8 @@ def format_title_part(
     Args:
         operators: operators that the title already names.
     """
-    parts = dict.fromkeys(_parts(found, "", _TITLED))
+    parts = list(dict.fromkeys(_parts(found, "", _TITLED)))
+    parts = [part for part in parts if part != _ANY_CODE] or parts
     what = " and ".join(parts).replace(f" of {operators}", "")
     return f"{what} from {name_sources(found, anonymous=anonymous)}"
 
@@ -119,6 +120,7 @@ def _name_place(place: str) -> str:
 
 _PLACES = (
     r"^torch\._\w+\.config (\S+)$",
+    r"\bdecompositions?\w*: (\S+) \(removed\)$",
     r": (\S+) \(removed\)$",
     r"\bdecompositions?\w*: (\S+)$",
     r"\blowerings: (\S+)$",
@@ -128,6 +130,7 @@ _PLACES = (
 
 _DOES = (
     "sets {}",
+    "removes PyTorch's decomposition of {}",
     "removes PyTorch's code for {}",
     "registers a decomposition of {}",
     "registers a lowering of {}",
@@ -136,17 +139,19 @@ _DOES = (
 _DO = tuple(words.replace("s ", " ", 1) for words in _DOES)
 _WHERE = (
     "{}",
+    "the decomposition of {}",
     "the code for {}",
     "the decomposition of {}",
     "the lowering of {}",
     "{}",
 )
+_ANY_CODE = "custom Inductor code"
 _TITLED = (
     "a custom {}",
-    "custom Inductor code",
+    *(_ANY_CODE, _ANY_CODE),
     "a custom decomposition of {}",
     "a custom lowering of {}",
-    "custom Inductor code",
+    _ANY_CODE,
 )
 
 

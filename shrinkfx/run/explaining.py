@@ -324,7 +324,7 @@ def explain_result(context: RunContext, final: VerifiedResult) -> Explained:
 def _shown(program: Subject, fails: bool, memory: MemoryReport | None) -> KnownFacts:
     """Return what the run has shown about a result, for the analysis."""
     mismatches = {each.node: each for each in program.other_causes.mismatches}
-    return KnownFacts(fails, memory, mismatches)
+    return KnownFacts(fails, memory=memory, mismatches=mismatches)
 
 
 def _shown_by_run(context: RunContext, final: VerifiedResult) -> KnownFacts:
@@ -339,6 +339,7 @@ def _shown_by_run(context: RunContext, final: VerifiedResult) -> KnownFacts:
     )
     if not verified.always_fails:
         return shown
+    shown = replace(shown, compared=final.record.conditions.reference)
     written, anonymous = verified.written, context.options.anonymous
     if written.needs_own:
         code = written.carried.in_compiler
@@ -390,6 +391,7 @@ def _to_json(
         "rate": result.rate,
         "calls": result.program.calls,
         "fails": shown.fails,
+        "compared": shown.compared,
         "memory": asdict(shown.memory) if shown.memory else None,
         "own": shown.own,
         "inside": shown.inside,
@@ -410,7 +412,8 @@ def _shown_from_json(program: Subject, known: Mapping[str, Any]) -> KnownFacts:
     recorded = known.get("memory")
     memory = MemoryReport(**recorded) if recorded else None
     shown = _shown(program, known.get("fails", True), memory)
-    return replace(shown, own=known.get("own", ""), inside=known.get("inside", ""))
+    others = ("compared", "own", "inside")
+    return replace(shown, **{name: known[name] for name in others if name in known})
 
 
 def _analyze_cause(result: Result, shown: KnownFacts) -> Explanation:

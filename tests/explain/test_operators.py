@@ -234,21 +234,40 @@ def test_dependencies_come_from_the_printed_program() -> None:
     assert find_dependencies(program, ["tanh"]) == set()
 
 
+LIMIT = "Expected u0 <= 3 but received 6"
+INDEX = "index out of bounds: 0 <= tmp0 < 3"
+
+
 @pytest.mark.parametrize(
-    ("text", "first"),
+    ("text", "compared", "first"),
     [
         (
-            "Expected u0 <= 3 but received 6",
+            *(LIMIT, False),
             "The exported program checks that u0 <= 3, but the value is 6. "
             "torch.export takes such a limit from the fake kernel of an operator or "
             "from torch._check: the limit or the inputs may be wrong.",
         ),
-        ("index out of bounds: 0 <= tmp0 < 3", EAGER_FAILS),
+        (
+            *(LIMIT, True),
+            "The exported program checks that u0 <= 3, but the value is 6. The same "
+            "code runs in eager without an error, so a fake kernel gave torch.export a "
+            "wrong limit.",
+        ),
+        (INDEX, False, EAGER_FAILS),
+        (
+            INDEX,
+            True,
+            "aten.relu.default fails alone: the reduced program has no other "
+            "operator; why is not known.",
+        ),
     ],
 )
-def test_limit_of_the_exported_program_is_a_cause(text: str, first: str) -> None:
+def test_limit_of_the_exported_program_is_a_cause(
+    text: str, compared: bool, first: str
+) -> None:
     failure = Signature(Kind.ASSERT, Stage.RUN, text, text=text)
     minimum = reduced_program(whole(chain("x", "relu")))
     client = minimum.client.with_options(reference=False)
-    told = explain(replace(minimum, client=client, target=failure), KnownFacts())
+    facts = KnownFacts(compared=compared)
+    told = explain(replace(minimum, client=client, target=failure), facts)
     assert told.cause[0] == first

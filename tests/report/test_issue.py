@@ -550,7 +550,7 @@ def test_sentence_about_a_preload_starts_properly() -> None:
         ),
         (
             ["m lowerings: a.a.default", "m decompositions: a.a.default (removed)"],
-            "removes PyTorch's code for a.a and registers a lowering of a.a",
+            "removes PyTorch's decomposition of a.a and registers a lowering of a.a",
         ),
         (
             ["torch._inductor.codegen.cpp CppOverrides: tanh"],
@@ -735,6 +735,22 @@ def test_title_has_short_values(values: str, end: str) -> None:
     facts = replace(FACTS, kind=Kind.MISMATCH, message=message)
     title = issue_text(facts, EXPLAINED, SCRIPT, "").partition("\n")[0]
     assert title == f"# [AOTInductor] wrong result of aten.bmm{end}"
+
+
+@pytest.mark.parametrize(
+    ("value", "what"), [("inf", "inf"), ("-inf", "inf"), ("(nan+infj)", "NaN")]
+)
+def test_title_states_whether_the_first_value_is_nan_or_inf(
+    value: str, what: str
+) -> None:
+    message = (
+        "output 0: 2 of 4 elements differ, the first non-finite one at [0, 1]: "
+        f"{value}, eager gives 705.2841856367379"
+    )
+    facts = replace(FACTS, kind=Kind.NAN, message=message)
+    text = issue_text(facts, EXPLAINED, SCRIPT, "")
+    assert text.startswith(f"# [AOTInductor] {what} from aten.bmm\n")
+    assert f"returns {what} where eager returns finite values." in text
 
 
 def test_title_has_the_value_of_the_operator_that_is_wrong() -> None:

@@ -148,7 +148,7 @@ def test_result_is_stored_in_the_journal_for_a_later_explanation(out: Path) -> N
     assert again.candidate == candidate
     assert again == kept.result
     shown = explaining._shown_from_json(kept.result.program, known)
-    assert shown == KnownFacts(fails=True, memory=OVERRUN)
+    assert shown == KnownFacts(fails=True, compared=True, memory=OVERRUN)
 
 
 def options_at(folder: Path) -> Options:
@@ -200,7 +200,8 @@ def test_observations_of_a_result_are_restored_for_a_later_explanation(
             explain_result(context, each)
             known = journal.fact("result")
         assert explaining._shown_from_json(kept.result.program, known).fails is fails
-        del known["fails"], known["memory"]  # as an earlier version has noted it
+        # An earlier version has recorded less.
+        del known["fails"], known["compared"], known["memory"]
         assert explaining._shown_from_json(kept.result.program, known) == KnownFacts()
 
 

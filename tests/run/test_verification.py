@@ -86,6 +86,7 @@ def verified(
     target: Signature = OVERRUN,
     dies: Ending = DIES,
     ready: Ready | None = None,
+    reference: bool = True,
 ) -> tuple[RunRecord, list[Guard]]:
     """Verify; ``fails`` tells of each run with these pages whether that text does.
 
@@ -119,7 +120,8 @@ def verified(
             note(event.text)
 
     context = RunContext(Options(Path("model.pt2")), folder, listen)
-    client = CheckClient(server, Limits(9.0, 1 << 30), CheckOptions(guard_pages=pages))
+    options = CheckOptions(guard_pages=pages, reference=reference)
+    client = CheckClient(server, Limits(9.0, 1 << 30), options)
     context.worker = server
     subject = Subject(context, BEST, ProgramSize(1), client, target, rate)
     result = Result(
@@ -166,6 +168,29 @@ def test_variables_of_a_gpu_stay_only_if_the_failure_needs_them(
     assert found.verified.always_fails
     text = (tmp_path / "repro.py").read_text()
     assert (name in text) == (needs or target is OVERRUN)
+
+
+@pytest.mark.parametrize("runs_in_eager", [True, False])
+def test_repro_runs_eager_if_only_the_exported_program_fails_in_eager(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runs_in_eager: bool
+) -> None:
+    eager = "expected = model("
+    found, _ = verified(
+        *(
+            tmp_path,
+            monkeypatch,
+            lambda _, __, text: runs_in_eager or eager not in text,
+        ),
+        pages=Guard.OFF,
+        memory=Memory(),
+        target=OUTSIDE,
+        dies=ASSERTS,
+        reference=False,
+    )
+    assert found.verified.always_fails
+    assert found.conditions.reference is runs_in_eager
+    text = (tmp_path / "repro.py").read_text()
+    assert (eager in text) == runs_in_eager
 
 
 def test_runs_of_a_flaky_failure_are_independent(

@@ -393,6 +393,10 @@ def test_errors_are_counted_in_units_of_the_last_place(
 def test_float64_separates_wrong_results_from_lack_of_precision() -> None:
     narrow, exact = torch.tensor([2048.0]), torch.tensor([2049.0], dtype=torch.float64)
     assert measure_difference(narrow + 2, narrow, exact, lambda _: (0.0, 0.5)) is None
+    wide = narrow.double()
+    same = measure_difference(wide + 90, wide, wide.clone(), lambda _: (0.0, 1.0))
+    assert same is not None
+    assert same.exact == ""  # eager's run in float64, repeated
     far = measure_difference(narrow + 90, narrow, exact, lambda _: (0.0, 1.0))
     assert far
     assert far.exact == "eager"

@@ -38,7 +38,7 @@ from shrinkfx.report.anonymous import (
     strip_origins,
     strip_paths,
 )
-from shrinkfx.report.header import COMPILERS
+from shrinkfx.report.header import COMPILERS, name_non_finite
 from shrinkfx.report.in_compiler import (
     ENDS,
     capitalize_sentence,
@@ -298,6 +298,7 @@ def _values_of_failure(
     operators = list_named_operators(facts, explanation)
     return {
         "compiler": COMPILERS[facts.backend],
+        "non_finite": name_non_finite(facts.message),
         "is_verified": facts.is_verified,
         "may_be_custom_code": facts.may_be_custom_code,
         "operators": operators,
@@ -569,7 +570,6 @@ _CLASSES = re.compile(rf"^(?:[\w.]*{_CLASS})*(?!KeyError)[\w.]*{_CLASS}")
 
 _SYMPTOMS = {
     Kind.MISMATCH: ("wrong result", "of"),
-    Kind.NAN: ("NaN or inf", "from"),
     Kind.HANG: ("hang", ""),
     Kind.OOM: ("excessive memory use", ""),
     Kind.CRASH: ("crash", ""),
@@ -598,6 +598,7 @@ def _symptom(facts: IssueFacts, wrong: Wrong | None) -> tuple[str, str, str]:
         wrong: how the result of these operators differs, if it is known.
     """
     kind, first = facts.kind, first_line(facts.message)
+    symptoms = {**_SYMPTOMS, Kind.NAN: (name_non_finite(first), "from")}
     value = describe_first_error(wrong) if wrong else first * (len(facts.targets) == 1)
     compiles = facts.stage is Stage.COMPILE
     when = "when compiling" if compiles else "when running"
@@ -606,7 +607,7 @@ def _symptom(facts: IssueFacts, wrong: Wrong | None) -> tuple[str, str, str]:
         got, wanted = (_TORCHS.sub(r"\1", text) for text in differs.groups()[1:])
         return f"wrong {differs[1]}", "of", f"{got} instead of {wanted}"
     if kind in (Kind.MISMATCH, Kind.NAN) and (found := _SHORT_VALUES.search(value)):
-        return *_SYMPTOMS[kind], f"{found[1]} instead of {found[2]}"
+        return *symptoms[kind], f"{found[1]} instead of {found[2]}"
     if kind is Kind.IMA:
         is_misaligned = "misaligned address" in first
         what = "misaligned address" if is_misaligned else "illegal memory access"
@@ -617,8 +618,8 @@ def _symptom(facts: IssueFacts, wrong: Wrong | None) -> tuple[str, str, str]:
         return "index out of bounds", "in", ""
     name, _, message = first.partition(": ")
     without_class = message if message and re.fullmatch(r"[\w.]+", name) else first
-    if kind in _SYMPTOMS:
-        symptom, preposition = _SYMPTOMS[kind]
+    if kind in symptoms:
+        symptom, preposition = symptoms[kind]
         is_stated = kind in (Kind.CHECK_INPUTS, Kind.ASSERT)
         detail = without_class if is_stated else first if kind in _WITH_MESSAGE else ""
         return symptom, preposition or when, detail
