@@ -239,6 +239,14 @@ def before_kernel(x, index, y, count, block: tl.constexpr):
 
 
 @triton.jit
+def rows_kernel(x, y, z, rows, columns, block: tl.constexpr):
+    i = tl.arange(0, block)
+    row = tl.program_id(0)
+    value = tl.load(x + row * columns + i, i < columns) * tl.load(y + row)
+    tl.store(z + row * columns + i, value / rows, i < columns)
+
+
+@triton.jit
 def below_kernel(x, y, count, block: tl.constexpr):
     i = tl.program_id(0) * block + tl.arange(0, block)
     value = tl.load(x + i, i < count, 0.0)
@@ -297,6 +305,13 @@ def before(x: Tensor, index: Tensor) -> Tensor:
     grid = (triton.cdiv(index.numel(), 64),)
     wrap_triton(before_kernel)[grid](x, index, y, index.numel(), block=64)
     return y
+
+
+@triton_op("planted_cuda::scale_rows", mutates_args={})
+def scale_rows(x: Tensor, y: Tensor) -> Tensor:
+    z = torch.empty_like(x)
+    wrap_triton(rows_kernel)[(x.shape[0],)](x, y, z, *x.shape, block=64)
+    return z
 
 
 @triton_op("planted_cuda::below", mutates_args={})
@@ -426,6 +441,7 @@ PLANTED: dict[str, Callable[[], Case]] = {
     "lying_operator": lambda: of(lambda x: lies(x) * 2, torch.randn(33, 32)),
     "lying_dtype": lambda: of(lambda x: rounded(x) * 2, torch.randn(33, 32)),
     "masked": lambda: of(lambda x: copy_masked(x.relu()) * 2, torch.randn(100)),
+    "one_row": lambda: of(lambda x: scale_rows(x.relu(), x[:, 0]), torch.randn(1, 50)),
     "unmasked": lambda: of(lambda x: copy_unmasked(x.relu()) * 2, torch.randn(100)),
     "autotuned": lambda: of(lambda x: copy_tuned(x) * 2, torch.randn(100)),
     "short_for_a_template": lambda: Case(

@@ -515,11 +515,13 @@ def _prepare(self: Any, config: Any, args: Sequence[Any], more: Keywords) -> Lau
         names[key[0]] if isinstance(key, tuple) else key: value
         for key, value in meta.get("constants", {}).items()
     }
-    # A numel that is a constant (xnumel = 1) is passed by position all the same.
-    passed = [name for name in names if name not in config.kwargs]
     extra = list(self.inductor_meta.get("extra_launcher_args", ()))
-    if len(args) < len(passed) + len(extra):
-        passed = [name for name in passed if signature[name] != "constexpr"]
+    # A number that is a constant, because it is 1, is passed by position all the same.
+    declared, constants_too = (_constants(self.fn.fn, s) for s in ({}, signature))
+    for omitted in (set[str](), declared, constants_too):
+        passed = [n for n in names if n not in config.kwargs and n not in omitted]
+        if len(args) >= len(passed) + len(extra):
+            break
     named = name_arguments(passed, args)
     grid = cuda_api.GridExpr.from_meta(self.inductor_meta, config).eval_slow(
         {**constants, **name_arguments(passed + extra, args)}
