@@ -360,7 +360,7 @@ BUDGETS = {
     "check": 3_381,
     "cli": 1_753,
     "events": 360,
-    "explain": 2_373,
+    "explain": 2_371,
     "failure": 1_490,
     "findings": 847,
     "intake": 2_004,
@@ -369,8 +369,8 @@ BUDGETS = {
     "preloads": 920,
     "program": 2_631,
     "protocol": 1_183,
-    "report": 3_325,
-    "run": 5_168,
+    "report": 3_328,
+    "run": 5_171,
     "search": 1_380,
     "strategies": 810,
     "sweep": 533,
@@ -378,7 +378,7 @@ BUDGETS = {
     "testing": 370,
     "top": 175,
     "campaign": 906,
-    "worker": 16_919,
+    "worker": 16_921,
 }
 """The most code lines of each package. Raising one needs a dated reason in
 ``docs/decisions.md``; lower it when a package has become smaller."""

@@ -203,6 +203,7 @@ class VerifiedRepro:
         log: the output of a run that failed.
         above: the number of lines above its code in that run; the header may have
             another length now.
+        varies: the runs that failed gave different values.
     """
 
     written: ReproFiles = ReproFiles((), "none: it was not verified")
@@ -210,6 +211,7 @@ class VerifiedRepro:
     failed: int = 0
     log: str = field(default="", repr=False)
     above: int | None = None
+    varies: bool = False
 
     @property
     def always_fails(self) -> bool:

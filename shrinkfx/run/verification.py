@@ -600,7 +600,10 @@ def verify_as_is(result: Result, printed: Printed) -> RunRecord:
         publish_draft(script)
     log = runner.logs[-1] if runner.logs else ""
     above = lines_left_out(script.read_text(encoding="utf-8"))
-    return replace(record, verified=VerifiedRepro(written, *counts, log, above))
+    values = {log.rpartition("AssertionError")[2] for log in runner.logs[-counts[1] :]}
+    varies = record.signature.stage is Stage.COMPARE and len(values) > 1
+    verified = VerifiedRepro(written, *counts, log, above, varies)
+    return replace(record, verified=verified)
 
 
 def _script_runner(result: Result, record: RunRecord) -> ScriptRunner:

@@ -337,6 +337,7 @@ def cases_of_facts() -> Iterator[tuple[str, Case]]:
     lies = (strided("mix", (1,), (2,), "my.mix.default"),)
     yield case("warnings", caveats=OtherCauses(lies, warnings=warnings))
     yield case("needs files", needed_files=("repro_inputs.pt",))
+    yield case("other values in each run", varies=True)
     yield case("options", inductor="{'max_autotune': True}")
     yield case("tested with several versions", tested={"2.13.0": True, "2.14.0": False})
     for kind in Kind:

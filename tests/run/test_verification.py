@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -84,7 +84,7 @@ def verified(
     rate: float = 1.0,
     paddings: list[int] | None = None,
     target: Signature = OVERRUN,
-    dies: Ending = DIES,
+    dies: Ending | Iterator[Ending] = DIES,
     ready: Ready | None = None,
     reference: bool = True,
 ) -> tuple[RunRecord, list[Guard]]:
@@ -101,7 +101,10 @@ def verified(
         if paddings is not None:
             paddings.append(asked["padding"])
         found = fails(side, runs.count(side), text)
-        return LATE if found is None else dies if found else PASSES
+        line = text[: text.find("torch.testing")].count("\n") + 1
+        fatal = dies if isinstance(dies, Ending) else next(dies)
+        fatal = replace(fatal, log=fatal.log.replace("LINE", str(line)))
+        return LATE if found is None else fatal if found else PASSES
 
     def bare(_: RunContext, backend: str, worker: Sequence[str]) -> FakeServer:
         def guarded_answer(asked: Mapping[str, Any]) -> Ending:
@@ -191,6 +194,29 @@ def test_repro_runs_eager_if_only_the_exported_program_fails_in_eager(
     assert found.conditions.reference is runs_in_eager
     text = (tmp_path / "repro.py").read_text()
     assert (eager in text) == runs_in_eager
+
+
+DIFFERS = """Traceback (most recent call last):
+  File "/x/repro.py", line LINE, in <module>
+AssertionError: Scalars are not equal!
+
+Expected 0 but got {}.
+"""
+
+
+@pytest.mark.parametrize("values", [(7, 7, 7), (7, 8, 7)])
+def test_record_states_whether_wrong_values_differ_from_run_to_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, values: tuple[int, ...]
+) -> None:
+    found, _ = verified(
+        *(tmp_path, monkeypatch, lambda *_: True),
+        pages=Guard.OFF,
+        memory=Memory(),
+        target=Signature(Kind.MISMATCH, Stage.COMPARE, "values"),
+        dies=iter([Ending("exit", 1, log=DIFFERS.format(n)) for n in values]),
+    )
+    assert found.verified.failed == 3
+    assert found.verified.varies == (len(set(values)) > 1)
 
 
 def test_runs_of_a_flaky_failure_are_independent(

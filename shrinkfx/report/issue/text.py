@@ -119,6 +119,7 @@ class IssueFacts(Message):
         renamed: new names of inputs and weights, by old name.
         backend: what compiles the program.
         original_message: the message of the input program's failure, or ''.
+        varies: the repro gives other wrong values in each run.
     """
 
     OLD_NAMES: ClassVar[Mapping[str, str]] = {
@@ -165,6 +166,7 @@ class IssueFacts(Message):
     tested: Mapping[str, bool] = field(default_factory=dict)
     backend: Backend = Backend.AOTI
     original_message: str = ""
+    varies: bool = False
 
     @property
     def is_verified(self) -> bool:
@@ -231,6 +233,7 @@ def facts_of(record: RunRecord, *, anonymous: bool = False) -> IssueFacts:
         inside=find_own_function(failure.seen, verified.log),
         backend=conditions.backend,
         original_message=failure.target.text,
+        varies=verified.varies,
     )
 
 
