@@ -280,7 +280,9 @@ def _add_mismatch(found: Explanation, mismatch: OperatorMismatch) -> Explanation
     return replace(found, cause=cause, culprits=(mismatch.operator,))
 
 
-_RECORDED = " This was found with AOTInductor, where the program fails in the same way."
+_RECORDED = (
+    " The analysis was made with AOTInductor, where the program fails in the same way."
+)
 """Said after a sentence about a kernel, if torch.compile compiled the program."""
 
 _UNEXPLAINED = "; why is not known"

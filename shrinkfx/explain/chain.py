@@ -56,7 +56,7 @@ from shrinkfx.system import scratch
 _KINDS = {Kind.ASSERT, Kind.IMA, Kind.CRASH, Kind.CHECK_INPUTS}
 
 
-_NOTHING = "the instrumented run recorded nothing"
+_NOTHING = "nothing was recorded"
 
 
 def chain(reduced: ReducedProgram, memory: MemoryReport | None = None) -> Chain | None:

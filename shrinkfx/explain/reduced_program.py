@@ -122,14 +122,17 @@ class ReducedProgram:
         if why := result.unresolved or result.invalid:
             return f"the run had no result: {why}"
         if result.signature is not None:
-            return f"the instrumented run failed differently: {result.signature}"
+            return f"{_RECORDING} failed differently: {result.signature}"
         if self.rate < 1.0:
-            return "the instrumented run did not fail, but not every run does"
-        return "the instrumented run did not fail"
+            return f"{_RECORDING} did not fail, but not every run does"
+        return f"{_RECORDING} did not fail"
 
     def with_client(self, client: CheckClient) -> ReducedProgram:
         """Return a copy with another client."""
         return replace(self, client=client)
+
+
+_RECORDING = "a run that records the kernels"
 
 
 # The operators of the reduced program, and their dependencies.

@@ -84,7 +84,7 @@ def _ask(
         if why := reduced.why_not(ending):
             return KernelValues(unknown=why), ending
         if not path.exists():
-            return KernelValues(unknown="the instrumented run recorded nothing"), ending
+            return KernelValues(unknown="nothing was recorded"), ending
         return KernelValues.from_line(path.read_text()), ending
 
 

@@ -19,6 +19,13 @@ _OTHER_VALUES = (
     "values"
 )
 
+_SEPARATED = (
+    " To measure this, the kernel was compiled again so that it returns all its values."
+)
+_WITHOUT = " This was measured in the program without {}, which ends normally."
+_WRONG = "a wrong result"
+_EITHER_SIGN = " Which sign is right is not determined."
+
 _EXACT = {
     "eager": "eager's result is confirmed in float64",
     "compiled": "the compiled result is confirmed in float64",
@@ -122,17 +129,14 @@ class WrongValue(Message):
             how = f"{pronoun} inputs agree with eager, but {how}"
         else:
             how = f"{_OTHER_VALUES}: {describe_error(wrong, 'differ')}"
-        evidence = []
-        if self.separated:
-            evidence.append("in a kernel compiled again to return all its values")
+        result = "a result different from eager's" if wrong.is_of_signs else _WRONG
+        measured = _EITHER_SIGN * wrong.is_of_signs + _SEPARATED * self.separated
         if self.without:
-            operators = _some([o.operator for o in self.without])
-            evidence.append(f"in the program without {operators}, which ends normally")
-        measured = f" This was measured {' and '.join(evidence)}." if evidence else ""
+            measured += _WITHOUT.format(_some([o.operator for o in self.without]))
         if self.fused:
-            how = f"fused {place}, give a wrong result{call}: {how}"
+            how = f"fused {place}, give {result}{call}: {how}"
             return f"{what}, {how}.{measured}"
-        return f"{what} {place} computes a wrong result{call}: {how}.{measured}"
+        return f"{what} {place} computes {result}{call}: {how}.{measured}"
 
     def _rewritten(self) -> str:
         """State what the lowered graph, run in eager, computes differently."""
@@ -149,7 +153,8 @@ class WrongValue(Message):
         if wrong.metadata or (self.is_named and not self.tiny):
             return ""
         where = f"{wrong.got} at {[*wrong.first]}"
-        first = f"The first wrong value is {where}, where eager gives {wrong.expected}"
+        kind = "different" if wrong.is_of_signs else "wrong"
+        first = f"The first {kind} value is {where}, where eager gives {wrong.expected}"
         if self.rewritten:  # the compiled program may give another wrong value
             graph = f"Run in eager, the graph that Inductor lowers gives {where}"
             first = f"{graph}; the program gives {wrong.expected}"
@@ -182,7 +187,7 @@ def describe_error(wrong: Wrong, differ: str) -> str:
     if wrong.metadata:
         return wrong.metadata
     facts = []
-    if wrong.largest == 0.0:
+    if wrong.is_of_signs:
         return f"{wrong.wrong} of {wrong.of} values {differ} (in the sign of zero)"
     if wrong.largest is not None:
         error = f"largest error {wrong.largest:.3g}"

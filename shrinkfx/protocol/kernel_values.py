@@ -42,6 +42,11 @@ class Wrong(Message):
     nans_expected: int = 0
     exact: str = ""
 
+    @property
+    def is_of_signs(self) -> bool:
+        """Whether all differences are zeros of another sign."""
+        return self.largest == 0.0
+
 
 @dataclass(frozen=True)
 class Computed(Message):

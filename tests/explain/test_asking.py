@@ -112,13 +112,17 @@ PASSES = Ending("exit", 0, "done", Checked())
     ("changes", "ending", "why"),
     [
         ({}, None, "no time was left"),
-        ({}, PASSES, "the instrumented run did not fail"),
+        ({}, PASSES, "a run that records the kernels did not fail"),
         (
             {"rate": 0.5},
             PASSES,
-            "the instrumented run did not fail, but not every run does",
+            "a run that records the kernels did not fail, but not every run does",
         ),
-        ({}, Ending("signal", 11, "run"), "the instrumented run failed differently: "),
+        (
+            {},
+            Ending("signal", 11, "run"),
+            "a run that records the kernels failed differently: ",
+        ),
         ({}, Ending("memory", 9, "run"), "the run had no result: memory in run"),
     ],
 )
@@ -189,14 +193,15 @@ def test_chain_is_unknown_if_instrumented_run_passes() -> None:
     assert found is not None
     assert not found.cause
     assert found.unknown == (
-        "the structure of the compiled program: the instrumented run did not fail",
+        "the structure of the compiled program: a run that records the kernels did not "
+        "fail",
     )
 
 
 def test_run_that_recorded_nothing_is_reported() -> None:
     found = chain(Recorded("roll", tells=False).minimum())
     assert found is not None
-    assert "recorded nothing" in found.unknown[0]
+    assert "nothing was recorded" in found.unknown[0]
 
 
 def test_no_query_is_made_if_time_is_short() -> None:

@@ -763,6 +763,20 @@ def test_title_has_the_value_of_the_operator_that_is_wrong() -> None:
     assert title.endswith("of aten.bmm: 0.0 instead of -0.0")
 
 
+def test_zero_of_another_sign_is_not_called_wrong() -> None:
+    message = "output 0: 1 of 1 elements differ, the first at [0]: inf, eager gives 1.0"
+    facts = replace(FACTS, kind=Kind.MISMATCH, message=message)
+    signs = Wrong(wrong=1, of=1, first=(0,), got="0.0", expected="-0.0", largest=0.0)
+    values = WrongValue(wrong=signs, kernel="cpp_0", launch=1, agrees=True)
+    explained = replace(EXPLAINED, values=values, cause=values.cause)
+    text = issue_text(facts, explained, SCRIPT, "")
+    title = text.partition("\n")[0]
+    assert title.endswith("another sign of zero from aten.bmm: 0.0 instead of -0.0")
+    assert "computes a result different from eager's: its inputs agree" in text
+    assert "(in the sign of zero). Which sign is right is not determined." in text
+    assert "The first different value is 0.0 at [0], where eager gives -0.0." in text
+
+
 def test_title_keeps_the_class_of_a_key_error() -> None:
     message = "InductorError: LoweringException: KeyError: -1 (aten.cumsum.default)"
     facts = replace(FACTS, kind=Kind.COMPILE_ERROR, message=message)

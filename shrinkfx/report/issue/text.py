@@ -609,6 +609,8 @@ def _symptom(facts: IssueFacts, wrong: Wrong | None) -> tuple[str, str, str]:
     if differs := _METADATA.match(metadata):
         got, wanted = (_TORCHS.sub(r"\1", text) for text in differs.groups()[1:])
         return f"wrong {differs[1]}", "of", f"{got} instead of {wanted}"
+    if kind is Kind.MISMATCH and wrong and wrong.is_of_signs:
+        symptoms[kind] = "another sign of zero", "from"
     if kind in (Kind.MISMATCH, Kind.NAN) and (found := _SHORT_VALUES.search(value)):
         return *symptoms[kind], f"{found[1]} instead of {found[2]}"
     if kind is Kind.IMA:
