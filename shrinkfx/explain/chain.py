@@ -421,35 +421,36 @@ def _nearest(
     """Return the argument that an address belongs to, the nearest one.
 
     Args:
-        among: the pointer parameters in the failing line. If it is empty because the
-            line is unknown, the address must be within a page of an argument.
+        among: the pointer parameters in the line that failed, or that follows it. The
+            address must be within a page of any other argument.
     """
     address = view.kernel_log.fault
     if not address.startswith("0x"):
         return None
     at, sizes = int(address, 16), {s.name: s.value for s in view.recorded.symbols}
-    found: list[tuple[int, Access]] = []
+    found: list[tuple[bool, bool, float, Access]] = []
     for parameter, value in arguments.items():
         # A buffer written in place has the memory of the buffer it replaces.
         layout = view.layout(view.read(passed.get(parameter, "")))
         if not value.startswith("0x") or layout is None:
-            continue
-        if among and parameter not in among:
             continue
         item = itemsize(layout.dtype)
         elements = elements_of(layout, sizes)
         offset = at - int(value, 16)
         distance = max(-offset, offset - (elements or 0) * item, 0)
         access = Access("", parameter, layout, offset // item, elements, item)
-        found.append((distance, access))
-    nearest = min(found, key=itemgetter(0), default=None)
-    if nearest is None or nearest[0] > (_NEAR_BYTES if among else _PAGE_BYTES):
+        is_other = bool(among) and parameter not in among
+        if not is_other or distance <= _PAGE_BYTES:
+            found.append((distance > _PAGE_BYTES, is_other, distance, access))
+    *_, least, access = min(found, key=itemgetter(0, 1, 2), default=_NO_ARGUMENT)
+    if least > (_NEAR_BYTES if among else _PAGE_BYTES):
         # For a null pointer, an index says nothing.
-        away = nearest[1].offset if nearest and nearest[0] < at / 2 else None
+        away = access.offset if least < at / 2 else None
         access = Access("", "", None, away, None)
-    else:
-        access = nearest[1]
     return replace(access, address=address)
+
+
+_NO_ARGUMENT = (True, True, math.inf, Access("", "", None, None, None))
 
 
 def elements_of(layout: Layout, sizes: dict[str, int | None]) -> int | None:

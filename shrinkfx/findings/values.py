@@ -24,6 +24,8 @@ _SEPARATED = (
 )
 _WITHOUT = " This was measured in the program without {}, which ends normally."
 _WRONG = "a wrong result"
+_FIRST = "The first value that differs from eager's on the same inputs is computed"
+_MANY = "Which of its {} operators is wrong is not determined."
 _EITHER_SIGN = " Which sign is right is not determined."
 
 _EXACT = {
@@ -123,6 +125,8 @@ class WrongValue(Message):
                 f"inputs, and these agree with eager within the tolerances, but {how}. "
                 "This may be no bug."
             )
+        if len(self.culprits) > _SHOWN and not (self.agrees or self.fused):
+            return f"{_FIRST} {place}. {_MANY.format(len(self.culprits))}"
         if self.agrees:
             pronoun = "their" if self.fused else "its"
             how = describe_error(wrong, f"of {pronoun} result do not")
@@ -150,7 +154,8 @@ class WrongValue(Message):
         return f"{what} is computed differently in the graph that Inductor lowers"
 
     def _first(self, wrong: Wrong) -> str:
-        if wrong.metadata or (self.is_named and not self.tiny):
+        is_vague = len(self.culprits) > _SHOWN and not self.agrees
+        if wrong.metadata or is_vague or (self.is_named and not self.tiny):
             return ""
         where = f"{wrong.got} at {[*wrong.first]}"
         kind = "different" if wrong.is_of_signs else "wrong"

@@ -239,6 +239,10 @@ def variants_of_copy(known: CompiledView) -> Iterator[tuple[str, Chain]]:
         away = logged(f"launch {kernel.name} {far}\nfault {address} {kernel.name} 3\n")
         yield f"copy: the address is far {side}", access_chain(away)
     lines = kernel.text.split("\n")
+    stores = next(n for n, text in enumerate(lines) if "(out_ptr0" in text)
+    log = f"launch {kernel.name} in_ptr0=0x7f0000000000 out_ptr0=0x7e0000000000\n"
+    later = logged(f"{log}fault 0x7f0000000100 {kernel.name} {stores}\n")
+    yield "copy: the line follows the one that read", access_chain(later)
     line = next(n for n, text in enumerate(lines) if "volatile float" in text)
     report = MemoryReport("SEGV", "read", 4, kernel.name, kernel.first_line + line, "")
     yield "copy: the sanitizer names a line", access_chain(known, report)

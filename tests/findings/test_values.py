@@ -1,0 +1,32 @@
+"""Sentences about a wrong value."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from shrinkfx.findings.operators import Operator
+from shrinkfx.findings.values import WrongValue
+from shrinkfx.protocol.kernel_values import Wrong
+
+NAMES = ("sin", "sub", "mul", "exp", "div")
+VALUE = WrongValue(
+    culprits=tuple(Operator(name, f"aten.{name}.default") for name in NAMES),
+    wrong=Wrong(wrong=1, of=22, first=(21,), got="nan", expected="inf"),
+    kernel="cpp_0",
+    agrees=False,
+    launch=1,
+    launches=1,
+)
+
+
+def test_cause_does_not_list_many_operators_without_evidence() -> None:
+    assert VALUE.cause == (
+        "The first value that differs from eager's on the same inputs is computed in "
+        "kernel cpp_0. Which of its 5 operators is wrong is not determined.",
+    )
+
+
+def test_cause_of_few_operators_has_the_first_wrong_value() -> None:
+    first, value = replace(VALUE, culprits=VALUE.culprits[:2]).cause
+    assert first.startswith("One of aten.sin.default and aten.sub.default in kernel")
+    assert value == "The first wrong value is nan at [21], where eager gives inf."
