@@ -93,4 +93,4 @@ class StopPoint(Message):
         if at is not None:
             where = f"line {at.number} of {text_of(self.file)}"
             return f"The error is at {where}: `{at.text.strip()}`."
-        return f"The error is raised in {self.place}." if self.place else ""
+        return f"The error comes from {self.place}." if self.place else ""

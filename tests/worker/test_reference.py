@@ -290,6 +290,15 @@ def test_nan_of_eager_alone_is_rounding_if_the_result_is_exact() -> None:
     assert difference(torch.tensor([172.0, 2.0]), eager, exact=lost) == "values"
 
 
+def test_nan_is_rounding_if_the_float64_run_is_not_finite_where_eager_is() -> None:
+    """A difference of one ulp, times 1e14, decides between exp(0) and exp(inf)."""
+    eager, nan = torch.tensor([0.0, 1.0]), torch.full((2,), torch.nan)
+    unstable, stable = torch.tensor([0.0, torch.nan]).double(), eager.double()
+    assert difference(nan, eager, exact=unstable) == ""
+    assert difference(nan, eager, exact=stable) == "nan"
+    assert difference(torch.tensor([0.5, 1.0]), eager, exact=unstable) == "values"
+
+
 def test_operator_that_refuses_float64_is_run_in_float32() -> None:
     @torch.library.custom_op("compared::narrow", mutates_args=())
     def narrow(x: Tensor) -> Tensor:
