@@ -360,7 +360,7 @@ BUDGETS = {
     "check": 3_381,
     "cli": 1_753,
     "events": 360,
-    "explain": 2_373,
+    "explain": 2_384,
     "failure": 1_490,
     "findings": 856,
     "intake": 2_004,
@@ -368,9 +368,9 @@ BUDGETS = {
     "options": 587,
     "preloads": 920,
     "program": 2_631,
-    "protocol": 1_186,
+    "protocol": 1_184,
     "report": 3_330,
-    "run": 5_171,
+    "run": 5_181,
     "search": 1_380,
     "strategies": 810,
     "sweep": 533,
@@ -378,7 +378,7 @@ BUDGETS = {
     "testing": 370,
     "top": 175,
     "campaign": 906,
-    "worker": 16_923,
+    "worker": 16_924,
 }
 """The most code lines of each package. Raising one needs a dated reason in
 ``docs/decisions.md``; lower it when a package has become smaller."""

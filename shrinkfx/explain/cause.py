@@ -118,8 +118,8 @@ def describe_violated_limit(failure: str, *, compared: bool) -> str:
 
 _VIOLATED = r"The exported program checks that \1, but the value is \2."
 _WRONG_LIMIT = (
-    " The same code runs in eager without an error, so a fake kernel gave torch.export "
-    "a wrong limit."
+    " The same code runs in eager without an error, so the limit comes from a fake "
+    "kernel that disagrees with the real kernel."
 )
 _DOUBTFUL_LIMIT = (
     " torch.export takes such a limit from the fake kernel of an operator or from "
@@ -147,8 +147,9 @@ def explain(
     else:
         found = _with_findings(reduced, facts, found, attempt)
     if not reduced.client.options.reference:
-        first = describe_violated_limit(reduced.target.text, compared=facts.compared)
-        first = first or EAGER_FAILS * (not facts.compared)
+        compared = facts.compared and not found.inputs
+        first = describe_violated_limit(reduced.target.text, compared=compared)
+        first = first or ("" if facts.compared else EAGER_FAILS)
         cause = tuple(filter(None, (first, *found.cause)))[:SENTENCES]
         found = replace(found, cause=cause)
     found = _with_decisions(reduced, found, attempt, folder)

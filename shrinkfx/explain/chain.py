@@ -44,7 +44,7 @@ from shrinkfx.findings.values import join_operators
 from shrinkfx.program.listing.tensor_specs import itemsize
 from shrinkfx.program.sizes import holds, names_in
 from shrinkfx.protocol.answers import Ending
-from shrinkfx.protocol.choices import Build
+from shrinkfx.protocol.choices import Build, Guard
 from shrinkfx.protocol.compiled_program_view import (
     REASON_FILE,
     Anatomy,
@@ -56,7 +56,7 @@ from shrinkfx.system import scratch
 _KINDS = {Kind.ASSERT, Kind.IMA, Kind.CRASH, Kind.CHECK_INPUTS}
 
 
-_NOTHING = "nothing was recorded"
+_NOTHING = "the run for this analysis recorded nothing"
 
 
 def chain(reduced: ReducedProgram, memory: MemoryReport | None = None) -> Chain | None:
@@ -113,7 +113,10 @@ def _read_compiled_view(reduced: ReducedProgram, folder: Path) -> CompiledView |
         # eager's range may come from a buffer.
         recorded = replace(recorded, eager=())
     log_of_kernels, eager_fails = KernelLog.read(log), not options.reference
-    return CompiledView(recorded, reduced.candidate, log_of_kernels, eager_fails)
+    guarded = options.guard_pages is not Guard.OFF
+    return CompiledView(
+        recorded, reduced.candidate, log_of_kernels, eager_fails, guarded
+    )
 
 
 def follow_failure(
@@ -339,13 +342,14 @@ _NEAR_BYTES = 1 << 24
 
 _PAGE_BYTES = 1 << 12
 
+_CUT = "which kernel: the program has too many launches to trace"
+
 
 def _follow_crash(view: CompiledView, memory: MemoryReport | None) -> Chain:
     """Describe the kernel that was running when the process died, and its arguments."""
     log = view.kernel_log
     if log.cut:
-        why = "which kernel: the program has too many launches to trace"
-        return Chain(unknown=(why,))
+        return Chain(unknown=(_CUT,))
     if log.running is None:
         return _outside(view, memory)
     name, arguments = log.launches[log.running]
@@ -356,6 +360,8 @@ def _follow_crash(view: CompiledView, memory: MemoryReport | None) -> Chain:
     line = log.at[1] if log.at and is_known else None
     among = pointers_in(code.lines[line]) if line is not None else ()
     access = _nearest(view, arguments, failing.passed, among)
+    if among and access and access.parameter not in (*among, ""):
+        line = None  # the compiler has moved the access out of it
     if line is None:
         line = _find_line(failing, access, memory)
     chain = replace(chain, access=access)
@@ -377,7 +383,9 @@ def _follow_assertion(view: CompiledView, message: str) -> Chain:
     Args:
         message: the text of the assertion, to find its line.
     """
-    if view.kernel_log.cut or (failing := _find_running(view)) is None:
+    if view.kernel_log.cut:
+        return Chain(unknown=(_CUT,))
+    if (failing := _find_running(view)) is None:
         return Chain()  # often the wrapper fails, and no kernel
     code, chain = failing.code, failing.chain
     lines = [n for n, text in enumerate(code.lines) if message and message in text]
@@ -421,8 +429,9 @@ def _nearest(
     """Return the argument that an address belongs to, the nearest one.
 
     Args:
-        among: the pointer parameters in the line that failed, or that follows it. The
-            address must be within a page of any other argument.
+        among: the pointer parameters in the line that failed, or that follows it; empty
+            if the line is unknown. With guard pages around each tensor, an argument
+            within a page of the address is right if those of the line are farther.
     """
     address = view.kernel_log.fault
     if not address.startswith("0x"):
@@ -440,7 +449,7 @@ def _nearest(
         distance = max(-offset, offset - (elements or 0) * item, 0)
         access = Access("", parameter, layout, offset // item, elements, item)
         is_other = bool(among) and parameter not in among
-        if not is_other or distance <= _PAGE_BYTES:
+        if not is_other or (view.guarded and distance <= _PAGE_BYTES):
             found.append((distance > _PAGE_BYTES, is_other, distance, access))
     *_, least, access = min(found, key=itemgetter(0, 1, 2), default=_NO_ARGUMENT)
     if least > (_NEAR_BYTES if among else _PAGE_BYTES):

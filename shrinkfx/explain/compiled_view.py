@@ -116,12 +116,14 @@ class CompiledView:
 
     Attributes:
         eager_fails: eager fails on the input program as well.
+        guarded: inaccessible memory surrounded each tensor.
     """
 
     recorded: Anatomy
     candidate: Candidate
     kernel_log: KernelLog = field(default_factory=KernelLog)
     eager_fails: bool = False
+    guarded: bool = False
 
     @property
     def skeleton(self) -> Skeleton:

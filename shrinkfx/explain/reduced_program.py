@@ -132,7 +132,7 @@ class ReducedProgram:
         return replace(self, client=client)
 
 
-_RECORDING = "a run that records the kernels"
+_RECORDING = "the run for this analysis"
 
 
 # The operators of the reduced program, and their dependencies.

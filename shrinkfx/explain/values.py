@@ -84,7 +84,9 @@ def _ask(
         if why := reduced.why_not(ending):
             return KernelValues(unknown=why), ending
         if not path.exists():
-            return KernelValues(unknown="nothing was recorded"), ending
+            return KernelValues(
+                unknown="the run for this analysis recorded nothing"
+            ), ending
         return KernelValues.from_line(path.read_text()), ending
 
 

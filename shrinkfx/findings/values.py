@@ -133,8 +133,8 @@ class WrongValue(Message):
             how = f"{pronoun} inputs agree with eager, but {how}"
         else:
             how = f"{_OTHER_VALUES}: {describe_error(wrong, 'differ')}"
-        result = "a result different from eager's" if wrong.is_of_signs else _WRONG
-        measured = _EITHER_SIGN * wrong.is_of_signs + _SEPARATED * self.separated
+        result = "a result different from eager's" if wrong.of_signs else _WRONG
+        measured = _EITHER_SIGN * wrong.of_signs + _SEPARATED * self.separated
         if self.without:
             measured += _WITHOUT.format(_some([o.operator for o in self.without]))
         if self.fused:
@@ -158,7 +158,7 @@ class WrongValue(Message):
         if wrong.metadata or is_vague or (self.is_named and not self.tiny):
             return ""
         where = f"{wrong.got} at {[*wrong.first]}"
-        kind = "different" if wrong.is_of_signs else "wrong"
+        kind = "different" if wrong.of_signs else "wrong"
         first = f"The first {kind} value is {where}, where eager gives {wrong.expected}"
         if self.rewritten:  # the compiled program may give another wrong value
             graph = f"Run in eager, the graph that Inductor lowers gives {where}"
@@ -192,7 +192,7 @@ def describe_error(wrong: Wrong, differ: str) -> str:
     if wrong.metadata:
         return wrong.metadata
     facts = []
-    if wrong.is_of_signs:
+    if wrong.of_signs:
         return f"{wrong.wrong} of {wrong.of} values {differ} (in the sign of zero)"
     if wrong.largest is not None:
         error = f"largest error {wrong.largest:.3g}"

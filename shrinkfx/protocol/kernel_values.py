@@ -27,6 +27,7 @@ class Wrong(Message):
         nans: the number of NaN elements; ``nans_expected`` is the expected number.
         exact: the result that a float64 run agrees with: ``eager``, ``compiled``,
             ``both`` or ``neither``; '' if there was no such run.
+        of_signs: all differences are zeros of another sign.
     """
 
     metadata: str = ""
@@ -41,11 +42,7 @@ class Wrong(Message):
     nans: int = 0
     nans_expected: int = 0
     exact: str = ""
-
-    @property
-    def is_of_signs(self) -> bool:
-        """Whether all differences are zeros of another sign."""
-        return self.largest == 0.0
+    of_signs: bool = False
 
 
 @dataclass(frozen=True)

@@ -34,10 +34,10 @@ COMPILERS = {
 """The name of the compiler, for readers of a repro."""
 
 
-def name_non_finite(message: str) -> str:
-    """Return what the message of a comparison shows first: ``NaN`` or ``inf``."""
-    found = re.search(r"first non-finite one at [^:]*: (\S+),", message)
-    names = [name for name in ("NaN", "inf") if found and name.lower() in found[1]]
+def name_non_finite(*messages: str) -> str:
+    """Return what the first message shows that has one of them: ``NaN`` or ``inf``."""
+    values = re.findall(r"\]: (\S+), eager gives", "\n".join(messages))
+    names = [n for value in values for n in ("NaN", "inf") if n.lower() in value]
     return names[0] if names else "NaN or inf"
 
 

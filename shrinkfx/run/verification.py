@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -556,7 +557,8 @@ def verify_as_is(result: Result, printed: Printed) -> RunRecord:
     three runs in a fresh process, the first one if later ones can reuse what it
     compiles. If the memory layout may decide, there are ten runs, each in a fresh
     process. For a flaky failure on the CPU, each of the three runs is in a fresh
-    process. With little time left there are fewer runs, but at least one.
+    process. With little time left there are fewer runs, but at least one. If eager
+    fails on the exported program, one more run may tell whether it runs the source.
     """
     context = result.context
     context.note("writing repro.py and running it in an empty folder")
@@ -575,16 +577,16 @@ def verify_as_is(result: Result, printed: Printed) -> RunRecord:
     as_source = not printed.unprintable and result.no_source is None
     listed = result.candidate.listing is not None and as_source
     variables = _variables_to_test(context, record.signature)
-    if not context.budget.has((len(variables) + 2) * context.budget.pace_s):
+    pace = context.budget.pace_s
+    if not context.budget.has((len(variables) + 2) * pace):
         variables = []
     server, bare = context.worker, runner.client
     ways = ways_to_carry(context, server, bare, printed, record, fails)
-    if not record.conditions.reference:
-        # Eager fails on the exported program, but its source may run in eager, without
-        # the checks that export adds.
+    if as_source and _may_run_in_eager(record) and context.budget.has(_CHECKS * pace):
         conditions = replace(record.conditions, reference=True)
         compared = replace(record, conditions=conditions)
-        record = compared if fails(ways[-1], compared) else record
+        with contextlib.suppress(BudgetExhausted):
+            record = compared if fails(ways[-1], compared) else record
     written = write_smallest_repro(
         *(context.out, printed, record, ways, runner, variables),
         embedded=() if listed else None,
@@ -600,10 +602,27 @@ def verify_as_is(result: Result, printed: Printed) -> RunRecord:
         publish_draft(script)
     log = runner.logs[-1] if runner.logs else ""
     above = lines_left_out(script.read_text(encoding="utf-8"))
-    values = {log.rpartition("AssertionError")[2] for log in runner.logs[-counts[1] :]}
-    varies = record.signature.stage is Stage.COMPARE and len(values) > 1
+    logs = runner.logs[len(runner.logs) - counts[1] :]
+    varies = len({tuple(_DIFFERENCE.findall(each)) for each in logs}) > 1
     verified = VerifiedRepro(written, *counts, log, above, varies)
     return replace(record, verified=verified)
+
+
+_DIFFERENCE = re.compile(
+    r"^(?:Expected .* but got .*|Greatest absolute difference: .*)$", re.MULTILINE
+)
+"""What ``torch.testing.assert_close`` prints about values."""
+
+
+def _may_run_in_eager(record: RunRecord) -> bool:
+    """Return whether eager may fail only because of the checks that export adds.
+
+    The compiled program must fail after eager has run, and not because of the layout of
+    memory, which a run of eager changes.
+    """
+    failure, compares = record.signature, record.conditions.reference
+    is_raised = failure.kind in (Kind.ASSERT, Kind.EXCEPTION)
+    return is_raised and failure.stage is Stage.RUN and not compares
 
 
 def _script_runner(result: Result, record: RunRecord) -> ScriptRunner:

@@ -112,16 +112,16 @@ PASSES = Ending("exit", 0, "done", Checked())
     ("changes", "ending", "why"),
     [
         ({}, None, "no time was left"),
-        ({}, PASSES, "a run that records the kernels did not fail"),
+        ({}, PASSES, "the run for this analysis did not fail"),
         (
             {"rate": 0.5},
             PASSES,
-            "a run that records the kernels did not fail, but not every run does",
+            "the run for this analysis did not fail, but not every run does",
         ),
         (
             {},
             Ending("signal", 11, "run"),
-            "a run that records the kernels failed differently: ",
+            "the run for this analysis failed differently: ",
         ),
         ({}, Ending("memory", 9, "run"), "the run had no result: memory in run"),
     ],
@@ -193,15 +193,14 @@ def test_chain_is_unknown_if_instrumented_run_passes() -> None:
     assert found is not None
     assert not found.cause
     assert found.unknown == (
-        "the structure of the compiled program: a run that records the kernels did not "
-        "fail",
+        "the structure of the compiled program: the run for this analysis did not fail",
     )
 
 
 def test_run_that_recorded_nothing_is_reported() -> None:
     found = chain(Recorded("roll", tells=False).minimum())
     assert found is not None
-    assert "nothing was recorded" in found.unknown[0]
+    assert "recorded nothing" in found.unknown[0]
 
 
 def test_no_query_is_made_if_time_is_short() -> None:

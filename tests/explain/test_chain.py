@@ -241,8 +241,10 @@ def variants_of_copy(known: CompiledView) -> Iterator[tuple[str, Chain]]:
     lines = kernel.text.split("\n")
     stores = next(n for n, text in enumerate(lines) if "(out_ptr0" in text)
     log = f"launch {kernel.name} in_ptr0=0x7f0000000000 out_ptr0=0x7e0000000000\n"
-    later = logged(f"{log}fault 0x7f0000000100 {kernel.name} {stores}\n")
-    yield "copy: the line follows the one that read", access_chain(later)
+    behind = logged(f"{log}fault 0x7f00000001e0 {kernel.name} {stores}\n")
+    for guarded in (True, False):
+        later = access_chain(replace(behind, guarded=guarded))
+        yield f"copy: the line follows the one that read, guarded: {guarded}", later
     line = next(n for n, text in enumerate(lines) if "volatile float" in text)
     report = MemoryReport("SEGV", "read", 4, kernel.name, kernel.first_line + line, "")
     yield "copy: the sanitizer names a line", access_chain(known, report)

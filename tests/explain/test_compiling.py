@@ -199,7 +199,7 @@ def test_stop_point_is_none_for_other_failure_kinds(target: Signature) -> None:
     [
         (
             Ending("exit", 0, "done", Checked()),
-            "a run that records the kernels did not fail",
+            "the run for this analysis did not fail",
         ),
         (Ending("late", 9, "compile"), "the run had no result: "),
     ],

@@ -250,8 +250,8 @@ INDEX = "index out of bounds: 0 <= tmp0 < 3"
         (
             *(LIMIT, True),
             "The exported program checks that u0 <= 3, but the value is 6. The same "
-            "code runs in eager without an error, so a fake kernel gave torch.export a "
-            "wrong limit.",
+            "code runs in eager without an error, so the limit comes from a fake "
+            "kernel that disagrees with the real kernel.",
         ),
         (INDEX, False, EAGER_FAILS),
         (

@@ -323,6 +323,9 @@ def cases_of_facts() -> Iterator[tuple[str, Case]]:
         caveats=OtherCauses(warnings=(f"{EAGER_ALSO_FAILS}IndexError: no 9",)),
     )
     yield "eager fails, too", (of_inputs, rejected)
+    other = "The program was compiled for other inputs: x has strides [1, 2]."
+    invalid = replace(rejected, inputs=other, cause=(other,), culprits=())
+    yield "eager fails, too, at other inputs", (of_inputs, invalid)
     checks: dict[str, Any] = {
         "kind": Kind.CHECK_INPUTS,
         "environment": ("AOTI_RUNTIME_CHECK_INPUTS",),
@@ -766,7 +769,7 @@ def test_title_has_the_value_of_the_operator_that_is_wrong() -> None:
 def test_zero_of_another_sign_is_not_called_wrong() -> None:
     message = "output 0: 1 of 1 elements differ, the first at [0]: inf, eager gives 1.0"
     facts = replace(FACTS, kind=Kind.MISMATCH, message=message)
-    signs = Wrong(wrong=1, of=1, first=(0,), got="0.0", expected="-0.0", largest=0.0)
+    signs = Wrong(wrong=1, of=1, first=(0,), got="0.0", expected="-0.0", of_signs=True)
     values = WrongValue(wrong=signs, kernel="cpp_0", launch=1, agrees=True)
     explained = replace(EXPLAINED, values=values, cause=values.cause)
     text = issue_text(facts, explained, SCRIPT, "")

@@ -239,6 +239,15 @@ def before_kernel(x, index, y, count, block: tl.constexpr):
 
 
 @triton.jit
+def biased_kernel(x, bias, count, y, block: tl.constexpr):
+    i = tl.arange(0, block)
+    value = tl.load(x + i, i < count)
+    if bias is not None:
+        value += tl.load(bias + i, i < count)
+    tl.store(y + i, value, i < count)
+
+
+@triton.jit
 def rows_kernel(x, y, z, rows, columns, block: tl.constexpr):
     i = tl.arange(0, block)
     row = tl.program_id(0)
@@ -304,6 +313,13 @@ def before(x: Tensor, index: Tensor) -> Tensor:
     y = torch.empty(index.shape, dtype=x.dtype, device=x.device)
     grid = (triton.cdiv(index.numel(), 64),)
     wrap_triton(before_kernel)[grid](x, index, y, index.numel(), block=64)
+    return y
+
+
+@triton_op("planted_cuda::without_bias", mutates_args={})
+def without_bias(x: Tensor) -> Tensor:
+    y = torch.empty_like(x)
+    wrap_triton(biased_kernel)[(1,)](x, None, x.numel(), y, block=64)
     return y
 
 
@@ -441,6 +457,7 @@ PLANTED: dict[str, Callable[[], Case]] = {
     "lying_operator": lambda: of(lambda x: lies(x) * 2, torch.randn(33, 32)),
     "lying_dtype": lambda: of(lambda x: rounded(x) * 2, torch.randn(33, 32)),
     "masked": lambda: of(lambda x: copy_masked(x.relu()) * 2, torch.randn(100)),
+    "no_bias": lambda: of(lambda x: without_bias(x.relu()) * 2, torch.randn(50)),
     "one_row": lambda: of(lambda x: scale_rows(x.relu(), x[:, 0]), torch.randn(1, 50)),
     "unmasked": lambda: of(lambda x: copy_unmasked(x.relu()) * 2, torch.randn(100)),
     "autotuned": lambda: of(lambda x: copy_tuned(x) * 2, torch.randn(100)),

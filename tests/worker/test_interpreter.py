@@ -28,7 +28,7 @@ pointwise reduction long_reduction embedding_and_index matmul_and_bias softmax
 layer_norm dynamic bfloat16 scans buffer attention recurrent recurrent_with_state
 convolution expanded_input small_constant scalar_constant number_off_data nan_argmax
 eight_bits arctangent half_of_a_dim empty_input flexible_attention masked autotuned
-one_row
+no_bias one_row
 """
 HEALTHY = NAMES.split()
 """Programs of ``cuda_programs.py``."""

@@ -601,15 +601,15 @@ def _symptom(facts: IssueFacts, wrong: Wrong | None) -> tuple[str, str, str]:
         wrong: how the result of these operators differs, if it is known.
     """
     kind, first = facts.kind, first_line(facts.message)
-    symptoms = {**_SYMPTOMS, Kind.NAN: (name_non_finite(first), "from")}
     value = describe_first_error(wrong) if wrong else first * (len(facts.targets) == 1)
+    symptoms = {**_SYMPTOMS, Kind.NAN: (name_non_finite(value, first), "from")}
     compiles = facts.stage is Stage.COMPILE
     when = "when compiling" if compiles else "when running"
     metadata = first if kind is Kind.MISMATCH else wrong.metadata if wrong else ""
     if differs := _METADATA.match(metadata):
         got, wanted = (_TORCHS.sub(r"\1", text) for text in differs.groups()[1:])
         return f"wrong {differs[1]}", "of", f"{got} instead of {wanted}"
-    if kind is Kind.MISMATCH and wrong and wrong.is_of_signs:
+    if kind is Kind.MISMATCH and wrong and wrong.of_signs:
         symptoms[kind] = "another sign of zero", "from"
     if kind in (Kind.MISMATCH, Kind.NAN) and (found := _SHORT_VALUES.search(value)):
         return *symptoms[kind], f"{found[1]} instead of {found[2]}"

@@ -524,7 +524,7 @@ def _prepare(self: Any, config: Any, args: Sequence[Any], more: Keywords) -> Lau
             break
     named = name_arguments(passed, args)
     grid = cuda_api.GridExpr.from_meta(self.inductor_meta, config).eval_slow(
-        {**constants, **name_arguments(passed + extra, args)}
+        {**name_arguments(passed + extra, args), **constants}
     )
     mutated = {*self.mutated_arg_names}
     output = ("out_ptr", "in_out_ptr")
@@ -532,7 +532,7 @@ def _prepare(self: Any, config: Any, args: Sequence[Any], more: Keywords) -> Lau
     return Launch(
         get_interpreted(self.fn),
         grid,
-        {**constants, **config.kwargs, **named, **more},
+        {**named, **constants, **config.kwargs, **more},  # -1 is passed for None
         str(self.inductor_meta.get("kernel_name") or self.fn.__name__),
         signature,
         _aligned(meta, names),
