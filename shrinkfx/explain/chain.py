@@ -56,9 +56,6 @@ from shrinkfx.system import scratch
 _KINDS = {Kind.ASSERT, Kind.IMA, Kind.CRASH, Kind.CHECK_INPUTS}
 
 
-_NOTHING = "the run for this analysis recorded nothing"
-
-
 def chain(reduced: ReducedProgram, memory: MemoryReport | None = None) -> Chain | None:
     """Follow the failure of a kernel to its cause; return None for other failures.
 
@@ -104,7 +101,7 @@ def _read_compiled_view(reduced: ReducedProgram, folder: Path) -> CompiledView |
     view_file, log_file = folder / "anatomy.json", folder / "telling"
     if not view_file.exists():
         reason = folder / REASON_FILE
-        return reason.read_text() if reason.exists() else _NOTHING
+        return reason.read_text() if reason.exists() else reduced.NOTHING_RECORDED
     recorded = Anatomy.from_line(view_file.read_text())
     log = log_file.read_text(errors="replace") if log_file.exists() else ""
     options = reduced.client.options

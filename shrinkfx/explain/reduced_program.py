@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from shrinkfx.check.limits import UNLIMITED, Allowance
 from shrinkfx.check.oracle import CheckClient, make_oracle
@@ -42,6 +42,8 @@ class ReducedProgram:
         seconds: the approximate duration of one check.
         rate: the fraction of its runs that fail.
     """
+
+    NOTHING_RECORDED: ClassVar = "the run for this analysis recorded nothing"
 
     client: CheckClient
     candidate: Candidate

@@ -84,9 +84,7 @@ def _ask(
         if why := reduced.why_not(ending):
             return KernelValues(unknown=why), ending
         if not path.exists():
-            return KernelValues(
-                unknown="the run for this analysis recorded nothing"
-            ), ending
+            return KernelValues(unknown=reduced.NOTHING_RECORDED), ending
         return KernelValues.from_line(path.read_text()), ending
 
 

@@ -23,7 +23,6 @@ _SEPARATED = (
     " To measure this, the kernel was compiled again so that it returns all its values."
 )
 _WITHOUT = " This was measured in the program without {}, which ends normally."
-_WRONG = "a wrong result"
 _FIRST = "The first value that differs from eager's on the same inputs is computed"
 _MANY = "Which of its {} operators is wrong is not determined."
 _EITHER_SIGN = " Which sign is right is not determined."
@@ -103,6 +102,11 @@ class WrongValue(Message):
         found = self._which(self.wrong), first, self._elsewhere()
         return tuple(filter(None, found))
 
+    @property
+    def is_vague(self) -> bool:
+        """Whether many operators may be wrong, and their inputs may be, too."""
+        return len(self.culprits) > _SHOWN and not (self.agrees or self.fused)
+
     def _which(self, wrong: Wrong) -> str:
         if self.rewritten:
             how = describe_error(wrong, "differ from eager's")
@@ -125,7 +129,7 @@ class WrongValue(Message):
                 f"inputs, and these agree with eager within the tolerances, but {how}. "
                 "This may be no bug."
             )
-        if len(self.culprits) > _SHOWN and not (self.agrees or self.fused):
+        if self.is_vague:
             return f"{_FIRST} {place}. {_MANY.format(len(self.culprits))}"
         if self.agrees:
             pronoun = "their" if self.fused else "its"
@@ -133,7 +137,7 @@ class WrongValue(Message):
             how = f"{pronoun} inputs agree with eager, but {how}"
         else:
             how = f"{_OTHER_VALUES}: {describe_error(wrong, 'differ')}"
-        result = "a result different from eager's" if wrong.of_signs else _WRONG
+        result = "another result than eager" if wrong.of_signs else "a wrong result"
         measured = _EITHER_SIGN * wrong.of_signs + _SEPARATED * self.separated
         if self.without:
             measured += _WITHOUT.format(_some([o.operator for o in self.without]))
@@ -154,8 +158,7 @@ class WrongValue(Message):
         return f"{what} is computed differently in the graph that Inductor lowers"
 
     def _first(self, wrong: Wrong) -> str:
-        is_vague = len(self.culprits) > _SHOWN and not self.agrees
-        if wrong.metadata or is_vague or (self.is_named and not self.tiny):
+        if wrong.metadata or self.is_vague or (self.is_named and not self.tiny):
             return ""
         where = f"{wrong.got} at {[*wrong.first]}"
         kind = "different" if wrong.of_signs else "wrong"

@@ -119,7 +119,7 @@ class IssueFacts(Message):
         renamed: new names of inputs and weights, by old name.
         backend: what compiles the program.
         original_message: the message of the input program's failure, or ''.
-        varies: the repro gives other wrong values in each run.
+        varies: the runs of the repro that failed gave different values.
     """
 
     OLD_NAMES: ClassVar[Mapping[str, str]] = {
