@@ -111,7 +111,7 @@ class WrongValue(Message):
         if self.rewritten:
             how = describe_error(wrong, "differ from eager's")
             is_open = self.decomposition and not wrong.exact
-            doubt = " No run in float64 shows whether eager is right." * bool(is_open)
+            doubt = " Which of the two is right is not determined." * bool(is_open)
             return f"{self._rewritten()}: {how}. No kernel is at fault.{doubt}"
         what = join_operators(self.culprits) or (
             "A value" if self.kernel else "A copy of an input"

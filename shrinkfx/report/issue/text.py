@@ -517,7 +517,8 @@ def title_of(facts: IssueFacts, explanation: Explanation, traits: Traits) -> str
         preposition = "after a wrong result of"
     mismatch = find_operator_mismatch(explanation)
     names = list_named_operators(facts, explanation)
-    operators = " + ".join(names) if len(names) <= _NAMED else f"{len(names)} operators"
+    more = [f"{len(names) - _NAMED} more"] * (len(names) > _NAMED)
+    operators = " + ".join([*names[:_NAMED], *more])
     own = format_title_part(facts.in_compiler, operators, anonymous=facts.anonymous)
     custom = [own] if facts.needs_own else []
     extras = {"dynamic shapes": traits.dynamic, "non-contiguous inputs": traits.strided}
