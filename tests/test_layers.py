@@ -362,14 +362,14 @@ BUDGETS = {
     "events": 360,
     "explain": 2_382,
     "failure": 1_490,
-    "findings": 857,
+    "findings": 863,
     "intake": 2_004,
     "journal": 377,
     "options": 587,
     "preloads": 920,
     "program": 2_631,
-    "protocol": 1_184,
-    "report": 3_330,
+    "protocol": 1_190,
+    "report": 3_335,
     "run": 5_181,
     "search": 1_380,
     "strategies": 810,
@@ -378,7 +378,7 @@ BUDGETS = {
     "testing": 370,
     "top": 175,
     "campaign": 906,
-    "worker": 16_924,
+    "worker": 16_925,
 }
 """The most code lines of each package. Raising one needs a dated reason in
 ``docs/decisions.md``; lower it when a package has become smaller."""

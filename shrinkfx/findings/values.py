@@ -26,6 +26,10 @@ _WITHOUT = " This was measured in the program without {}, which ends normally."
 _FIRST = "The first value that differs from eager's on the same inputs is computed"
 _MANY = "Which of its {} operators is wrong is not determined."
 _EITHER_SIGN = " Which sign is right is not determined."
+_UNFIT = (
+    " Some of the converted values do not fit {}; PyTorch does not define the results "
+    "of such conversions, so this may be no bug."
+)
 
 _EXACT = {
     "eager": "eager's result is confirmed in float64",
@@ -137,8 +141,10 @@ class WrongValue(Message):
             how = f"{pronoun} inputs agree with eager, but {how}"
         else:
             how = f"{_OTHER_VALUES}: {describe_error(wrong, 'differ')}"
-        result = "another result than eager" if wrong.of_signs else "a wrong result"
+        is_open = wrong.is_undecided
+        result = "another result than eager" if is_open else "a wrong result"
         measured = _EITHER_SIGN * wrong.of_signs + _SEPARATED * self.separated
+        measured += _UNFIT.format(wrong.unfit) * bool(wrong.unfit)
         if self.without:
             measured += _WITHOUT.format(_some([o.operator for o in self.without]))
         if self.fused:
@@ -161,7 +167,7 @@ class WrongValue(Message):
         if wrong.metadata or self.is_vague or (self.is_named and not self.tiny):
             return ""
         where = f"{wrong.got} at {[*wrong.first]}"
-        kind = "different" if wrong.of_signs else "wrong"
+        kind = "different" if wrong.is_undecided else "wrong"
         first = f"The first {kind} value is {where}, where eager gives {wrong.expected}"
         if self.rewritten:  # the compiled program may give another wrong value
             graph = f"Run in eager, the graph that Inductor lowers gives {where}"

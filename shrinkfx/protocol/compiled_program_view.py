@@ -161,7 +161,35 @@ class EagerRange(Reported):
 
 
 @dataclass(frozen=True)
-class StrayAccess(Reported):
+class KernelFault(Reported):
+    """A fault of a generated kernel, or of a value that was passed to generated code.
+
+    Attributes:
+        argument: the kernel's parameter; '' for an assertion.
+        role: the origin of the argument: ``input 0``, ``weight l.bias``, ``result of
+            aten.mm``.
+        offset: the accessed element, counted from the argument's first element; may be
+            negative.
+        elements: the number of elements from the argument's first element to the end of
+            its storage.
+        item_bytes: the size of an element in bytes.
+        program: the program's position in the grid.
+        lanes: the number of lanes of the program that have the fault.
+    """
+
+    kernel: str = ""
+    argument: str = ""
+    role: str = ""
+    offset: int = 0
+    elements: int = 0
+    item_bytes: int = 0
+    program: tuple[int, ...] = (0, 0, 0)
+    lanes: int = 0
+    message: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StrayAccess(KernelFault):
     """A finding of the interpreter, in numbers.
 
     Attributes:
@@ -171,26 +199,16 @@ class StrayAccess(Reported):
             kernel during compilation.
         line: the index of the failing line in ``text``, from 0; -1 if unknown.
         text: the source of the kernel that ran.
-        argument: the kernel parameter that was accessed; '' for an assertion.
         values: integers of the kernel in the first lane concerned, as ``name=4``.
         launch: the number of the launch among those of this kernel, from 1.
     """
 
     fault: str
-    kernel: str
     user: bool
     line: int
     text: str
-    argument: str = ""
-    role: str = ""
-    offset: int = 0
-    elements: int = 0
-    item_bytes: int = 0
-    lanes: int = 0
-    program: tuple[int, ...] = ()
     grid: tuple[int, ...] = ()
     launch: int = 0
-    message: str = ""
     values: tuple[str, ...] = ()
     shape: tuple[int, ...] = ()
     stride: tuple[int, ...] = ()

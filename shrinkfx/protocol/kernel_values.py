@@ -28,6 +28,8 @@ class Wrong(Message):
         exact: the result that a float64 run agrees with: ``eager``, ``compiled``,
             ``both`` or ``neither``; '' if there was no such run.
         of_signs: all differences are zeros of another sign.
+        unfit: the integer dtype that some converted values do not fit, so that PyTorch
+            does not define the result; or ''.
     """
 
     metadata: str = ""
@@ -43,6 +45,12 @@ class Wrong(Message):
     nans_expected: int = 0
     exact: str = ""
     of_signs: bool = False
+    unfit: str = ""
+
+    @property
+    def is_undecided(self) -> bool:
+        """Whether eager's result is not known to be the right one."""
+        return self.of_signs or bool(self.unfit)
 
 
 @dataclass(frozen=True)

@@ -780,6 +780,19 @@ def test_zero_of_another_sign_is_not_called_wrong() -> None:
     assert "The first different value is 0.0 at [0], where eager gives -0.0." in text
 
 
+def test_conversion_of_a_value_that_does_not_fit_is_no_bug_in_pytorch() -> None:
+    message = "output 0: 1 of 1 elements differ, the first at [0]: 127, eager gives -1"
+    facts = replace(FACTS, kind=Kind.MISMATCH, message=message)
+    unfit = Wrong(wrong=1, of=1, first=(0,), got="127", expected="-1", unfit="int8")
+    values = WrongValue(wrong=unfit, kernel="cpp_0", launch=1, agrees=True)
+    explained = replace(EXPLAINED, values=values, cause=values.cause)
+    text = issue_text(facts, explained, SCRIPT, "")
+    assert text.startswith("# different results of aten.bmm: 127 instead of -1\n")
+    assert "do not file this as it is.** The script converts values that do" in text
+    assert "computes another result than eager: its inputs agree" in text
+    assert "Some of the converted values do not fit int8;" in text
+
+
 def test_title_keeps_the_class_of_a_key_error() -> None:
     message = "InductorError: LoweringException: KeyError: -1 (aten.cumsum.default)"
     facts = replace(FACTS, kind=Kind.COMPILE_ERROR, message=message)

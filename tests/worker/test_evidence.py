@@ -195,7 +195,7 @@ def test_node_of_a_later_graph_is_traced_to_the_program_graph() -> None:
 
 def test_out_of_bounds_launch_is_numbered_among_those_of_its_kernel() -> None:
     kernels = ("edge_kernel_0", "triton_poi_fused_mul_0", "edge_kernel_0")
-    finding = KernelFinding(Probe.REAL, Fault.LOAD, kernel="edge_kernel_0")
+    finding = KernelFinding(probe=Probe.REAL, fault=Fault.LOAD, kernel="edge_kernel_0")
     with pytest.MonkeyPatch.context() as patched:
         launched = [LaunchRecord(kernel, (1, 1, 1), {}) for kernel in kernels]
         patched.setattr(CHECKER, "launched", launched)

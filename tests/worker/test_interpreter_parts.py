@@ -234,7 +234,9 @@ def test_report_notes_kernels_that_were_only_partly_run() -> None:
     def strays() -> None:
         with check_accesses(Probe.REAL, {}):
             CHECKER.unseen.append("k: only 40 of 99999 programs ran")
-            raise Report([KernelFinding(Probe.REAL, Fault.LOAD, "k")])
+            raise Report(
+                [KernelFinding(probe=Probe.REAL, fault=Fault.LOAD, kernel="k")]
+            )
 
     with pytest.raises(Report) as caught:
         strays()

@@ -20,6 +20,7 @@ from shrinkfx.worker.explaining.recording import RecordedLaunch, Recording
 from shrinkfx.worker.explaining.values import (
     CannotRecompute,
     ComparedRun,
+    find_unfit_dtype,
     judge_values,
     list_nodes_between,
     measure_difference,
@@ -362,6 +363,34 @@ def test_nondeterministic_operator_is_not_recomputed(
     x = made.placeholder("x")
     with pytest.raises(CannotRecompute):
         recompute(made.call_function(target, (x,)), {x: X})
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype", "unfit"),
+    [
+        (128.5, torch.int8, "int8"),
+        (-1.0, torch.uint8, "uint8"),
+        (torch.nan, torch.int64, "int64"),
+        (127.9, torch.int8, ""),
+        (-0.5, torch.uint8, ""),
+        (1e30, torch.float16, ""),
+    ],
+)
+def test_conversion_of_a_value_that_does_not_fit_is_found(
+    value: float, dtype: torch.dtype, unfit: str
+) -> None:
+    made = fx.Graph()
+    x = made.placeholder("x")
+    doubled = made.call_function(aten.mul.Tensor, (x, 2.0))
+    last = made.call_function(aten._to_copy.default, (doubled,), {"dtype": dtype})
+    assert find_unfit_dtype(last, {x: torch.tensor([1.0, value / 2])}) == unfit
+
+
+def test_values_that_an_integer_operator_wraps_fit() -> None:
+    made = fx.Graph()
+    x = made.placeholder("x")
+    last = made.call_function(aten._to_copy.default, (x,), {"dtype": torch.int8})
+    assert not find_unfit_dtype(last, {x: torch.tensor([300])})
 
 
 def test_sensitivity_is_measured_with_rounded_inputs() -> None:

@@ -295,6 +295,7 @@ def _values_of_failure(
     versions = (known.partition(" ") for known in facts.versions)
     refusal = explanation.chain.refusal if explanation.chain else None
     symbols = refusal.symbols if refusal else ()
+    wrong = explanation.values.wrong if explanation.values else None
     kernel = _USER_KERNEL.search(first)
     # On a GPU, the repro of a memory fault was not run without these.
     untested = facts.kind is Kind.IMA and "CUDA_LAUNCH_BLOCKING" in facts.environment
@@ -318,6 +319,7 @@ def _values_of_failure(
         "benchmarked": _BENCHMARK in facts.message,
         "custom_operators": [o for o in operators if Operator("", o).is_custom],
         "out_of_range": [s.declaration for s in symbols if s.is_out_of_range],
+        "unfit": wrong.unfit if wrong else "",
     }
 
 
@@ -612,6 +614,8 @@ def _symptom(facts: IssueFacts, wrong: Wrong | None) -> tuple[str, str, str]:
         return f"wrong {differs[1]}", "of", f"{got} instead of {wanted}"
     if kind is Kind.MISMATCH and wrong and wrong.of_signs:
         symptoms[kind] = "another sign of zero", "from"
+    if kind is Kind.MISMATCH and wrong and wrong.unfit:
+        symptoms[kind] = "different results", "of"
     if kind in (Kind.MISMATCH, Kind.NAN) and (found := _SHORT_VALUES.search(value)):
         return *symptoms[kind], f"{found[1]} instead of {found[2]}"
     if kind is Kind.IMA:

@@ -14,7 +14,7 @@ import linecache
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -31,6 +31,7 @@ from shrinkfx.protocol.compiled_program_view import (
     Anatomy,
     EagerRange,
     GivenInput,
+    KernelFault,
     KernelLaunch,
     KernelText,
     LineOrigin,
@@ -319,21 +320,13 @@ def describe_first_finding(error: BaseException) -> StrayAccess | None:
     launched = CHECKER.launched[-1] if CHECKER.launched else None
     argument = launched.arguments.get(finding.argument) if launched else None
     return StrayAccess(
+        **{each.name: getattr(finding, each.name) for each in fields(KernelFault)},
         fault=str(finding.fault),
-        kernel=finding.kernel,
         user=any(name.startswith("user kernel ") for name in finding.operators),
         line=line,
         text=text,
-        argument=finding.argument,
-        role=finding.role,
-        offset=finding.offset,
-        elements=finding.elements,
-        item_bytes=finding.item_bytes,
-        lanes=finding.lanes,
-        program=finding.program,
         grid=launched.grid if launched else (),
         launch=place_of_launch(finding),
-        message=finding.message,
         values=tuple(f"{name}={value}" for name, value in finding.values),
         shape=argument.shape if argument else (),
         stride=argument.stride if argument else (),

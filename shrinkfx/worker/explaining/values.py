@@ -256,7 +256,9 @@ class _Comparison:
         if self.tiny:
             return self._tiny(seen, others)
         expected = recompute(seen.node, others)
-        return self._difference(seen, expected, self._exact(seen.node, others))
+        wrong = self._difference(seen, expected, self._exact(seen.node, others))
+        unfit = find_unfit_dtype(seen.node, others) if wrong else ""
+        return replace(wrong, exact="", unfit=unfit) if wrong and unfit else wrong
 
     def _tiny(self, seen: _MemoryValue, others: Known) -> Wrong | None:
         """Measure an error below the tolerances, which may exceed a tiny value.
@@ -580,6 +582,32 @@ def recompute(node: fx.Node, known: Known, *, exactly: bool = False) -> Any:
     if not is_identical(first, second):
         raise CannotRecompute("a value depends on random numbers")
     return first
+
+
+_CONVERSIONS = "aten._to_copy.default", "prims.convert_element_type.default"
+
+
+def find_unfit_dtype(node: fx.Node, known: Known) -> str:
+    """Return the integer dtype to which values are converted that do not fit it, or ''.
+
+    PyTorch does not define the results: see the documentation of ``torch.Tensor.to``.
+
+    Raises:
+        CannotRecompute: as ``recompute``.
+    """
+    for step in list_nodes_between(node, known):
+        if str(step.target) not in _CONVERSIONS:
+            continue
+        source = step.all_input_nodes[0]
+        before = known[source] if source in known else recompute(source, known)
+        dtype = recompute(step, known).dtype
+        is_integer = not (dtype.is_floating_point or dtype.is_complex)
+        if not (before.is_floating_point() and is_integer and dtype is not torch.bool):
+            continue
+        limits, values = torch.iinfo(dtype), before.to(torch.float64).trunc()
+        if not ((values >= limits.min) & (values <= limits.max)).all():  # or NaN
+            return str(dtype).removeprefix("torch.")
+    return ""
 
 
 def measure_sensitivity(node: fx.Node, known: Known) -> torch.Tensor:

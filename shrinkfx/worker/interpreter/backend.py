@@ -572,8 +572,8 @@ class LayoutChecks:
         text = f"{message.splitlines()[0]}\nError in op: {operator}"
         role = operator if operator == "input" else f"result of {_short(operator)}"
         finding = KernelFinding(
-            Probe.CONTRACT,
-            Fault.LAYOUT,
+            probe=Probe.CONTRACT,
+            fault=Fault.LAYOUT,
             operators=(_short(operator),),
             role=role,
             message=text,

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from shrinkfx.protocol.choices import Probe
-from shrinkfx.protocol.compiled_program_view import describe_index
+from shrinkfx.protocol.compiled_program_view import KernelFault, describe_index
 
 
 class Fault(StrEnum):
@@ -40,22 +40,12 @@ class Fault(StrEnum):
     LAYOUT = "layout"
 
 
-@dataclass(frozen=True)
-class KernelFinding:
-    """One fault of a generated kernel, or of a value that was passed to generated code.
+@dataclass(frozen=True, kw_only=True)
+class KernelFinding(KernelFault):
+    """One fault, with the probe that found it and its place in the generated code.
 
     Attributes:
         operators: the kernel's source operators, such as ``aten.add``.
-        argument: the kernel's parameter; '' for an assertion.
-        role: the origin of the argument: ``input 0``, ``weight l.bias``, ``result of
-            aten.mm``.
-        offset: the accessed element, counted from the argument's first element; may be
-            negative.
-        elements: the number of elements from the argument's first element to the end of
-            its storage.
-        item_bytes: the size of an element in bytes.
-        program: the program's position in the grid.
-        lanes: the number of lanes of the program that have the fault.
         source: the line of generated code.
         values: the integers that the kernel held in the first lane with the fault.
         configuration: the launch configuration, where it is not the kernel's first.
@@ -63,19 +53,10 @@ class KernelFinding:
 
     probe: Probe
     fault: Fault
-    kernel: str = ""
     operators: tuple[str, ...] = ()
-    argument: str = ""
-    role: str = ""
-    offset: int = 0
-    elements: int = 0
-    item_bytes: int = 0
-    program: tuple[int, int, int] = (0, 0, 0)
-    lanes: int = 0
     file: str = ""
     line: int = 0
     source: str = ""
-    message: str = ""
     values: tuple[tuple[str, int], ...] = ()
     configuration: str = ""
 

@@ -438,7 +438,7 @@ class Checker:
             facts |= {"file": file, "line": line, "source": source}
         facts |= {"configuration": self.configuration}
         facts.setdefault("program", _get_grid_position())
-        self.findings.append(KernelFinding(self.probe, fault, **facts))
+        self.findings.append(KernelFinding(probe=self.probe, fault=fault, **facts))
 
 
 CHECKER = Checker()
