@@ -365,7 +365,7 @@ def _run_again(
         if end.code:
             reporter.say(
                 "captured: the script failed without Inductor, too (exit code "
-                f"{end.code}). The script itself may be wrong"
+                f"{end.code}). The script itself, or AOTAutograd, may be wrong"
             )
         if not any(each.file for each in Capture.read(draft).programs):
             reporter.say("captured: no graph could be saved in this run")
