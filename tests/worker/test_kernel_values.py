@@ -111,6 +111,22 @@ def test_only_the_faulty_kernel_is_wrong(tmp_path: Path) -> None:
     assert third.wrong is None
 
 
+class Doubles(nn.Module):
+    """Two operators that keep the dtype."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return (x * 2) - 1
+
+
+def test_float64_confirms_no_integers_of_integers(tmp_path: Path) -> None:
+    x = X.to(torch.int64)
+    run = Run(tmp_path, exported(Doubles(), x), x)
+    run.launch("all", sub=x)
+    told = run.judged(x)
+    assert told.computed[0].wrong
+    assert told.computed[0].wrong.exact == ""
+
+
 def test_fused_operators_without_a_buffer_between_are_judged_together(
     tmp_path: Path,
 ) -> None:

@@ -302,12 +302,15 @@ class _Comparison:
         return wrong
 
     def _exact(self, node: fx.Node, others: Known) -> torch.Tensor | None:
-        """Return the value in float64, or None if it cannot be computed."""
+        """Return the value in float64, or None if float64 computes nothing anew."""
         try:
             value = recompute(node, others, exactly=True)
         except CannotRecompute:
             return None
-        return value if isinstance(value, torch.Tensor) else None
+        part = list_nodes_between(node, others)
+        used = [value, *(others.get(n) for at in part for n in at.all_input_nodes)]
+        is_tensor = isinstance(value, torch.Tensor)
+        return value if is_tensor and any(map(_is_inexact, used)) else None
 
     def _is_not_eagers(self, node: fx.Node, value: Any) -> bool:
         """Return whether a value differs from that of the whole graph's eager run."""
@@ -315,6 +318,12 @@ class _Comparison:
         return (
             measure_tensor_difference(value, expected, self.ran.tolerance) is not None
         )
+
+
+def _is_inexact(value: Any) -> bool:
+    """Return whether a value is a tensor of floating-point or complex numbers."""
+    is_tensor = isinstance(value, torch.Tensor)
+    return is_tensor and (value.is_floating_point() or value.is_complex())
 
 
 def _relative(tolerance: Tolerance) -> Tolerance:
