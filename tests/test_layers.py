@@ -369,8 +369,8 @@ BUDGETS = {
     "preloads": 920,
     "program": 2_631,
     "protocol": 1_190,
-    "report": 3_335,
-    "run": 5_181,
+    "report": 3_340,
+    "run": 5_182,
     "search": 1_380,
     "strategies": 810,
     "sweep": 533,
@@ -378,7 +378,7 @@ BUDGETS = {
     "testing": 370,
     "top": 175,
     "campaign": 906,
-    "worker": 16_931,
+    "worker": 16_943,
 }
 """The most code lines of each package. Raising one needs a dated reason in
 ``docs/decisions.md``; lower it when a package has become smaller."""

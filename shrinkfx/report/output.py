@@ -5,10 +5,10 @@ from __future__ import annotations
 import itertools
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from shrinkfx.failure.signature import Signature
 from shrinkfx.preloads.preload_bundle import PreloadBundle
@@ -57,7 +57,8 @@ def write_smallest_repro(
     Args:
         printed: the worker's reply to ``WriteCandidate``, executed in ``folder``.
         choices: preload bundles, the smallest first; at least one.
-        optional: environment variables that the failure may not need.
+        optional: environment variables and options of Inductor that the failure may
+            not need.
         embedded: the bundles to try with the embedded program if no source form fails;
             None for all of ``choices``.
         no_source: why the source form is not tried; None to try it if the program was
@@ -138,7 +139,8 @@ def _attempts(
 ) -> Iterator[ReproFiles]:
     """Write one script form after another to ``path``, and yield a record of each."""
     folder, printed = written_of.folder, written_of.printed
-    seen, settings = set(), record.conditions.environment
+    seen, conditions = set(), record.conditions
+    settings = conditions.environment, conditions.inductor
     source = printed.source if written_of.no_source is None else None
     for parts, data in itertools.product(choices, Data):
         if source is None:
@@ -157,7 +159,7 @@ def _attempts(
         path.write_text(script.text, encoding="utf-8")
         values = [folder / DATA] if script.needs_data else []
         extra = [*values, *_copies(parts, folder)]
-        yield ReproFiles((path, *extra), f"source, {data}", False, parts, settings)
+        yield ReproFiles((path, *extra), f"source, {data}", False, parts, *settings)
     for parts in () if printed.is_source_archive else embedded:
         program = minimal_program(folder)
         small = program.stat().st_size <= _EMBED_BYTES
@@ -179,7 +181,7 @@ def _attempts(
         )
         path.write_text(text, encoding="utf-8")
         extra = [*([] if small else [program]), *values, *_copies(parts, folder)]
-        yield ReproFiles((path, *extra), EMBEDDED, False, parts, settings)
+        yield ReproFiles((path, *extra), EMBEDDED, False, parts, *settings)
 
 
 @dataclass(frozen=True)
@@ -193,22 +195,23 @@ class _Form:
     def with_fewest_settings(
         self, record: RunRecord, runner: ReproRunner, optional: Sequence[str]
     ) -> ReproFiles:
-        """Remove environment variables that the failure does not need.
+        """Remove environment variables and options that the failure does not need.
 
         All are removed at once, because usually none is needed; if that passes, one at
         a time.
         """
         conditions = record.conditions
-        names = [name for name in optional if name in conditions.environment]
+        known = {**conditions.environment, **conditions.inductor}
+        names = [name for name in optional if name in known]
         form, text, removed = self.written, self._text(), set[str]()
         tries = [names] if len(names) == 1 else [names, *([name] for name in names)]
         for some in tries if names else ():
-            rest = {
-                name: value
-                for name, value in conditions.environment.items()
-                if name not in removed.union(some)
-            }
-            fewer = replace(conditions, environment=rest)
+            dropped = removed.union(some)
+            fewer = replace(
+                conditions,
+                environment=_without(conditions.environment, dropped),
+                inductor=_without(conditions.inductor, dropped),
+            )
             trial = self._again(replace(record, conditions=fewer))
             if runner.fails(trial.files, record.signature):
                 removed.update(some)
@@ -225,6 +228,13 @@ class _Form:
         carried = [self.written.carried]
         attempts = _attempts(self.path, self.program, record, carried, carried)
         return next(each for each in attempts if each.how == self.written.how)
+
+
+Value = TypeVar("Value")
+
+
+def _without(settings: Mapping[str, Value], names: Set[str]) -> dict[str, Value]:
+    return {name: value for name, value in settings.items() if name not in names}
 
 
 def _copies(parts: PreloadBundle, folder: Path) -> list[Path]:

@@ -169,7 +169,9 @@ class ReproFiles:
             result.
         carried: the preload bundle of the script.
         environment: the environment variables that the script sets.
-        not_needed: names of further variables that the failure does not need.
+        inductor: the options of Inductor that it compiles with.
+        not_needed: names of further variables and options that the failure does not
+            need.
         fails_without_own: whether it fails without ``carried.in_compiler``; None if
             that was not tested.
     """
@@ -179,6 +181,7 @@ class ReproFiles:
     fails: bool | None = False
     carried: PreloadBundle = field(default_factory=PreloadBundle)
     environment: Mapping[str, str] = field(default_factory=dict)
+    inductor: InductorOptions = field(default_factory=dict)
     not_needed: tuple[str, ...] = ()
     fails_without_own: bool | None = None
 

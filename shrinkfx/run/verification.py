@@ -576,10 +576,10 @@ def verify_as_is(result: Result, printed: Printed) -> RunRecord:
     # A printed program is not embedded: the search has an earlier one to verify.
     as_source = not printed.unprintable and result.no_source is None
     listed = result.candidate.listing is not None and as_source
-    variables = _variables_to_test(context, record.signature)
+    settings = _settings_to_test(context, record.signature)
     pace = context.budget.pace_s
-    if not context.budget.has((len(variables) + 2) * pace):
-        variables = []
+    if not context.budget.has((len(settings) + 2) * pace):
+        settings = []
     server, bare = context.worker, runner.client
     ways = ways_to_carry(context, server, bare, printed, record, fails)
     if as_source and _may_run_in_eager(record) and context.budget.has(_CHECKS * pace):
@@ -588,7 +588,7 @@ def verify_as_is(result: Result, printed: Printed) -> RunRecord:
         with contextlib.suppress(BudgetExhausted):
             record = compared if fails(ways[-1], compared) else record
     written = write_smallest_repro(
-        *(context.out, printed, record, ways, runner, variables),
+        *(context.out, printed, record, ways, runner, settings),
         embedded=() if listed else None,
         no_source=result.no_source,
     )
@@ -683,14 +683,15 @@ simplification and the verified repro are more important.
 _FIRST = "a first repro is written and fails in one run: {}"
 
 
-def _variables_to_test(context: RunContext, failure: Signature) -> list[str]:
-    """Return the environment variables without which the repro may still fail.
+def _settings_to_test(context: RunContext, failure: Signature) -> list[str]:
+    """Return the variables and options without which the repro may still fail.
 
     On a GPU, the worker sets some that make memory faults deterministic.
     """
     fault = failure.kind in (Kind.IMA, Kind.CRASH)
     ours = {} if fault or not context.on_gpu else context.ready.environment
-    return variables_to_test({**context.options.environment, **ours})
+    variables = variables_to_test({**context.options.environment, **ours})
+    return [*variables, *context.options.inductor]
 
 
 def _is_compiled(failure: Signature, backend: str) -> bool:
@@ -787,9 +788,9 @@ def verify_by_command(result: Result, printed: Printed) -> RunRecord:
             conditions = replace(record.conditions, inputs=INPUTS)
             record = replace(record, conditions=conditions)
         ways = ways_to_carry(context, context.worker, stranger, printed, record)
-        variables = _variables_to_test(context, record.signature)
+        settings = _settings_to_test(context, record.signature)
         written = write_smallest_repro(
-            *(context.out, printed, record, ways, runner, variables),
+            *(context.out, printed, record, ways, runner, settings),
             no_source=result.no_source,
         )
         path = (context.out / "minimal.pt2").resolve()

@@ -609,6 +609,21 @@ def test_run_uses_settings_of_captured_script(
     assert "run('call:raise'" not in text
 
 
+@pytest.mark.parametrize(
+    ("changes", "settings"),
+    [
+        ("torch.set_num_threads(1)", {"cpp.threads": 1}),
+        ("torch.set_num_threads(1); torch.set_num_threads(2)", {}),
+    ],
+)
+def test_run_uses_the_number_of_threads_of_captured_script(
+    captured: Callable[..., Captured], changes: str, settings: dict[str, int]
+) -> None:
+    came = captured(f"{changes}\nrun('call:raise')")
+    assert came.asked is not None
+    assert came.asked.inductor == settings
+
+
 PASSES = """\
 from dataclasses import dataclass
 class Mine:

@@ -270,6 +270,22 @@ def test_variable_that_the_failure_needs_is_kept(tmp_path: Path) -> None:
     assert '"C"' not in text
 
 
+def test_option_of_inductor_that_the_failure_does_not_need_is_dropped(
+    tmp_path: Path,
+) -> None:
+    for name in ("minimal.pt2", DATA):
+        (tmp_path / name).write_bytes(b"values")
+    record = about(inductor={"cpp.threads": 1, "freezing": True})
+    runner = FakeRunner(lambda text: "freezing" in text)
+    written = write_smallest_repro(
+        *(tmp_path, ANSWER, record, [PreloadBundle()], runner),
+        ["cpp.threads", "freezing"],
+    )
+    assert written.inductor == {"freezing": True}
+    assert written.not_needed == ("cpp.threads",)
+    assert "cpp.threads" not in (tmp_path / "repro.py").read_text()
+
+
 def test_single_variable_is_queried_once(tmp_path: Path) -> None:
     written, runner = write_with(tmp_path, {"A": "1"}, lambda text: '"A"' in text)
     assert len(runner.texts) == 2

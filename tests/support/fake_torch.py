@@ -32,6 +32,15 @@ def save(value, path):
     with open(path, "wb") as file:
         pickle.dump(value, file)
 
+_threads = 2
+
+def get_num_threads():
+    return _threads
+
+def set_num_threads(number):
+    global _threads
+    _threads = number
+
 from torch import cuda, export, library
 """,
     "torch/cuda.py": "is_initialized = lambda: False\n",

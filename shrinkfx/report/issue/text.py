@@ -188,7 +188,6 @@ def facts_of(record: RunRecord, *, anonymous: bool = False) -> IssueFacts:
     """Derive the facts of an issue from the record of a run."""
     failure, conditions, verified = record.failure, record.conditions, record.verified
     search = record.search
-    inductor = repr(dict(conditions.inductor)) if conditions.inductor else ""
     written, log = verified.written, without_warnings(verified.log)
     # The output of a loop may be long before the traceback that ends it.
     above, opens, rest = f"\n{log}".partition(f"\n{TRACEBACK}\n")
@@ -212,7 +211,7 @@ def facts_of(record: RunRecord, *, anonymous: bool = False) -> IssueFacts:
         passes=conditions.passes,
         interpreted=conditions.interpreted_for,
         guarded=record.is_unsure,
-        inductor=inductor,
+        inductor=repr(dict(written.inductor)) if written.inductor else "",
         environment=tuple(written.environment),
         caveats=record.remaining_causes,
         minimal=search.minimal,

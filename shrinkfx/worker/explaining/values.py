@@ -302,7 +302,7 @@ class _Comparison:
         return wrong
 
     def _exact(self, node: fx.Node, others: Known) -> torch.Tensor | None:
-        """Return the value in float64, or None if float64 computes nothing anew."""
+        """Return the value in float64; None if it is unknown, or made of integers."""
         try:
             value = recompute(node, others, exactly=True)
         except CannotRecompute:

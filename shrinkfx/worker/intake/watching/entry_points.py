@@ -31,7 +31,12 @@ from ....protocol.captured import (
 from .after_import import AfterImport, Change
 from .event_log import EventLog, report_errors
 from .origins import Origins
-from .programs import save_call_inputs, save_graph, save_program
+from .programs import (
+    note_default_threads,
+    save_call_inputs,
+    save_graph,
+    save_program,
+)
 
 COMPILE_GRAPHS = "torch._inductor.compile_fx"
 CALL_GRAPHS = "torch._inductor.output_code"
@@ -139,6 +144,7 @@ class _Watcher:
         if module.__name__ == "torch.export":
             with report_errors():
                 _record_process(self._log)
+                note_default_threads()
         if module.__name__ == COMPILE_GRAPHS:
             in_eager = os.path.exists(self._log.path(UNDECOMPOSED))
             if original := getattr(module, "compile_fx", None):

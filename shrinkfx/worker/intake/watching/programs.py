@@ -243,16 +243,28 @@ def _read_environment() -> dict[str, str]:
     }
 
 
+_default_threads: list[int] = []
+
+
+def note_default_threads() -> None:
+    """Note the number of threads, before a script can change it."""
+    _default_threads.append(sys.modules["torch"].get_num_threads())
+
+
 def read_changed_settings() -> dict[str, Any]:
     """Return Inductor's settings that differ from the default; {} without Inductor.
 
-    A setting that was changed and set back to the default counts as unchanged.
+    A setting that was changed and set back to the default counts as unchanged. The
+    setting for threads also states what ``torch.set_num_threads`` has changed.
     """
     config = sys.modules.get("torch._inductor.config")
     if config is None or not hasattr(config, "_is_default"):
         return {}
     entries = getattr(config, "_config", {})
-    return {
+    threads = sys.modules["torch"].get_num_threads()
+    is_set = _default_threads and threads != _default_threads[0]
+    of_threads = {"cpp.threads": threads} if is_set else {}
+    return of_threads | {
         name: value
         for name, value in config.get_config_copy().items()
         if not config._is_default(name)
