@@ -99,8 +99,12 @@ class OperatorMismatch(Message):
 
     @property
     def place(self) -> str:
-        """File and line of its fake kernel, without folders; or ''."""
-        return self.fake_kernel.rpartition("/")[2]
+        """File and line of its fake kernel, without folders; or ''.
+
+        A copy of definitions from a script has other lines than the script.
+        """
+        place = self.fake_kernel.rpartition("/")[2]
+        return "" if "_definitions.py:" in place else place
 
     def _placed(self) -> str:
         kernel = f"fake kernel ({self.place})" if self.place else "fake kernel"

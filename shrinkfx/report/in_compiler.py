@@ -12,8 +12,6 @@ from shrinkfx.preloads.preload_bundle import CustomCompilerCode
 _NAMED = 2
 """Maximum number of files or places that a sentence names."""
 
-_CODE_OF = "code from"
-
 _NOT_NAMED = "a preload module"
 """The subject where no file registers the code, or where its name is omitted."""
 
@@ -23,17 +21,17 @@ def describe_custom_code(
 ) -> str:
     """Return who does what: ``passes.py sets post_grad_custom_post_pass``.
 
-    If no file of the user's registers the code, the clause says where the code is.
+    If no file of the user's registers the code, the clause names the file with it.
 
     Args:
         anonymous: omit the names of the user's files.
         mark: text to put on both sides of a name.
     """
     sources = name_sources(found, anonymous=anonymous, mark=mark)
+    are_several = len(found.sources) > 1 and not anonymous
     if found.only_defined:
         places = " and ".join(_parts(found, mark, _WHERE))
-        return f"{_CODE_OF} {sources} is in {places}"
-    are_several = len(found.sources) > 1 and not anonymous
+        return f"{sources} {'define' if are_several else 'defines'} {places}"
     does = " and ".join(_parts(found, mark, _DO if are_several else _DOES))
     does = re.sub(r"\b(registers? .*?) and registers? ", r"\1 and ", does)
     return f"{sources} {does}"
@@ -97,7 +95,7 @@ def format_stops_in_function(
 
 def capitalize_sentence(text: str) -> str:
     """Capitalize the text as a sentence; a leading file name stays as it is."""
-    if text.startswith((_NOT_NAMED, _CODE_OF)):
+    if text.startswith(_NOT_NAMED):
         return f"{text[:1].upper()}{text[1:]}"
     return text
 
