@@ -346,10 +346,27 @@ def assembly(x: Tensor) -> Tensor:
 
 @torch.library.custom_op("planted_cuda::on_gpu", mutates_args=(), device_types="cuda")
 def on_gpu(x: Tensor) -> Tensor:
-    return x.clone()
+    y = torch.empty_like(x)
+    with torch.cuda.device(x.device):
+        programs = min(2, torch.cuda.get_device_properties(0).multi_processor_count)
+        copy_kernel[(programs,)](x, y, x.numel(), block=64, masked=False)
+    return y
 
 
 @on_gpu.register_fake
+def _(x: Tensor) -> Tensor:
+    return torch.empty_like(x)
+
+
+@torch.library.custom_op(
+    "planted_cuda::on_device", mutates_args=(), device_types="cuda"
+)
+def on_device(x: Tensor) -> Tensor:
+    with torch.cuda.stream(torch.cuda.Stream()):
+        return x.clone()
+
+
+@on_device.register_fake
 def _(x: Tensor) -> Tensor:
     return torch.empty_like(x)
 
@@ -431,7 +448,8 @@ PLANTED: dict[str, Callable[[], Case]] = {
         )[3],
         torch.ones(2, 3, 2),
     ),
-    "no_cpu_twin": lambda: of(lambda x: on_gpu(x) + 1, torch.randn(100)),
+    "cuda_operator": lambda: of(lambda x: on_gpu(x) + 1, torch.randn(100)),
+    "no_cpu_twin": lambda: of(lambda x: on_device(x) + 1, torch.randn(100)),
     "large": lambda: of(lambda x: x + 1, torch.randn(12_000_000)),
     "large_index": lambda: of(
         lambda x: (x * 2).gather(1, x.argsort(1)[:, :2]) + 1, torch.randn(20_000, 8)

@@ -267,8 +267,15 @@ def test_inline_assembly_by_inductor_is_run(ask: Ask) -> None:
     assert seen["difference"] == ""
 
 
-def test_operator_without_a_cpu_kernel_is_unsupported(ask: Ask) -> None:
-    assert "planted_cuda::on_gpu" in ask("no_cpu_twin")["unsupported"]
+def test_operator_runs_its_cuda_kernel_if_it_has_no_other(ask: Ask) -> None:
+    message = ask("cuda_operator")["message"]
+    assert "out-of-bounds" in message
+    assert "copy_kernel" in message
+
+
+def test_operator_whose_cuda_kernel_needs_a_gpu_is_unsupported(ask: Ask) -> None:
+    why = ask("no_cpu_twin")["unsupported"]
+    assert why.startswith("the CUDA kernel of planted_cuda::on_device fails on CPU")
 
 
 @pytest.mark.parametrize("probe", ["real", "hints"])

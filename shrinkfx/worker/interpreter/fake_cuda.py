@@ -183,6 +183,20 @@ def fake_cuda(arch: str = DEFAULT_ARCHITECTURE) -> Iterator[None]:
         yield
 
 
+def answer_device_queries(arch: str = DEFAULT_ARCHITECTURE) -> None:
+    """Let a user's operators, which run on CPU tensors, query a GPU from now on."""
+    answers = _answers(make_device_properties(arch), arch)
+    vars(torch.cuda).update({name: answers[name] for name in _OF_OPERATORS})
+    vars(torch.cuda).update(device=lambda _: contextlib.nullcontext())
+
+
+_OF_OPERATORS = (
+    *("current_device", "get_device_capability", "get_device_name"),
+    *("get_device_properties", "set_device", "synchronize"),
+)
+"""The device queries and commands of ``torch.cuda`` that operators call."""
+
+
 Patch = Callable[[Any, str, Any], None]
 
 
@@ -193,8 +207,24 @@ def _patch(stack: contextlib.ExitStack, owner: Any, name: str, value: Any) -> No
 
 def _patch_device_queries(patch: Patch, device: SimpleNamespace, arch: str) -> None:
     """Patch the device queries of ``torch.cuda`` and of Dynamo's device interface."""
+    for name, answer in _answers(device, arch).items():
+        patch(torch.cuda, name, answer)
+        public = name.lstrip("_") if "exchange" in name else name
+        if public in cuda_api.CudaInterface.__dict__:
+            patch(cuda_api.CudaInterface, public, staticmethod(answer))
+    patch(cuda_api.CudaInterface, "get_raw_stream", staticmethod(lambda _=0: 0))
+    worker = cuda_api.CudaInterface.Worker
+    patch(worker, "get_device_properties", staticmethod(lambda _=None: device))
+    patch(worker, "current_device", staticmethod(lambda: 0))
+    patch(cuda_api.C, "_cuda_getCurrentRawStream", lambda _=0: 0)
+    if torch.version.cuda is None:
+        _build_as_with_cuda(patch)
+
+
+def _answers(device: SimpleNamespace, arch: str) -> dict[str, Callable[..., Any]]:
+    """Return functions that answer the queries of ``torch.cuda`` for a device."""
     memory = (device.total_memory, device.total_memory)
-    answers: dict[str, Callable[..., Any]] = {
+    return {
         "is_available": lambda: True,
         "device_count": lambda: 1,
         "current_device": lambda: 0,
@@ -213,18 +243,6 @@ def _patch_device_queries(patch: Patch, device: SimpleNamespace, arch: str) -> N
         "get_rng_state": lambda _=None: torch.zeros(16, dtype=torch.uint8),
         "set_rng_state": lambda *_: None,
     }
-    for name, answer in answers.items():
-        patch(torch.cuda, name, answer)
-        public = name.lstrip("_") if "exchange" in name else name
-        if public in cuda_api.CudaInterface.__dict__:
-            patch(cuda_api.CudaInterface, public, staticmethod(answer))
-    patch(cuda_api.CudaInterface, "get_raw_stream", staticmethod(lambda _=0: 0))
-    worker = cuda_api.CudaInterface.Worker
-    patch(worker, "get_device_properties", staticmethod(lambda _=None: device))
-    patch(worker, "current_device", staticmethod(lambda: 0))
-    patch(cuda_api.C, "_cuda_getCurrentRawStream", lambda _=0: 0)
-    if torch.version.cuda is None:
-        _build_as_with_cuda(patch)
 
 
 def _build_as_with_cuda(patch: Patch) -> None:

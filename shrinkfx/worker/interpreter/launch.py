@@ -26,6 +26,7 @@ import torch
 
 from shrinkfx.protocol.choices import Probe
 from shrinkfx.worker.interpreter.emulation import emulate_gpu
+from shrinkfx.worker.interpreter.fake_cuda import answer_device_queries
 from shrinkfx.worker.interpreter.findings import Fault, Report, Unsupported
 from shrinkfx.worker.interpreter.memory_checks import (
     CHECKER,
@@ -36,7 +37,7 @@ from shrinkfx.worker.interpreter.memory_checks import (
     tag_pointer,
 )
 from shrinkfx.worker.model import Keywords
-from shrinkfx.worker.private_api import cuda_api, triton_api
+from shrinkfx.worker.private_api import cuda_api, operator_api, triton_api
 
 _INTEGERS = {
     f"{sign}{bits}": (bits, sign == "i") for sign in "iu" for bits in (8, 16, 32, 64)
@@ -373,6 +374,29 @@ def switch_on() -> None:
         reason = f"this version of Triton's interpreter is not known: {error}"
         raise Unsupported(reason) from error
     import_self_test().run_self_test()
+    answer_device_queries()
+    _run_cuda_operators_on_cpu()
+
+
+def _run_cuda_operators_on_cpu() -> None:
+    """Let custom operators that only have a CUDA kernel run it on CPU tensors."""
+    for name, operator in operator_api.custom_ops.OPDEFS.items():
+        kernels = operator._backend_fns
+        if "cuda" in kernels and not {"cpu", None} & kernels.keys():
+            operator.register_kernel("cpu")(_run_on_cpu(name, kernels["cuda"]))
+
+
+def _run_on_cpu(name: str, kernel: Callable[..., Any]) -> Callable[..., Any]:
+    def run(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return kernel(*args, **kwargs)
+        except (Report, Unsupported):
+            raise
+        except Exception as error:
+            reason = f"the CUDA kernel of {name} fails on CPU tensors: {error}"
+            raise Unsupported(reason) from error
+
+    return run
 
 
 @functools.cache
