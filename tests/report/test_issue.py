@@ -793,6 +793,16 @@ def test_conversion_of_a_value_that_does_not_fit_is_no_bug_in_pytorch() -> None:
     assert "Some of the converted values do not fit int8;" in text
 
 
+def test_kernel_that_reads_out_of_bounds_is_shown_where_it_runs() -> None:
+    mismatch = OperatorMismatch(MIX, "reads out of bounds", what=Misbehavior.STRAYS)
+    explained = replace(EXPLAINED, culprits=(MIX,), mismatches=(mismatch,))
+    on_cpu = issue_text(FACTS, explained, SCRIPT, "")
+    assert "in eager with the arguments of the script below, either under" in on_cpu
+    facts = replace(FACTS, interpreted="sm_90")
+    on_gpu = issue_text(facts, explained, SCRIPT, "")
+    assert "Run the script below on a GPU, under compute-sanitizer.\n" in on_gpu
+
+
 def test_title_keeps_the_class_of_a_key_error() -> None:
     message = "InductorError: LoweringException: KeyError: -1 (aten.cumsum.default)"
     facts = replace(FACTS, kind=Kind.COMPILE_ERROR, message=message)
