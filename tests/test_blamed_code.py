@@ -96,6 +96,6 @@ def test_repro_defines_only_the_needed_compiler_code(tmp_path: Path) -> None:
     assert "tuning" not in code_of_it
     assert code_of_it.count("class NoRelus") == 1
     title, _, rest = (out / "ISSUE.md").read_text().partition("\n")
-    own = "with a custom post_grad_custom_post_pass from tuning.passes"
+    own = "with post_grad_custom_post_pass from tuning.passes"
     assert title.startswith(f"# compile error in aten.relu {own}: ")
     assert "preload_settings" not in rest

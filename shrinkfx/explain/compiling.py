@@ -246,7 +246,7 @@ def quote_error_lines(
 
 _DOING = {
     Kind.HANG: "the run",
-    Kind.OOM: "memory allocation in the run",
+    Kind.OOM: "memory allocation",
     Kind.LOAD_ERROR: "loading",
 }
 

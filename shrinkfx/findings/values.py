@@ -154,14 +154,15 @@ class WrongValue(Message):
 
     def _rewritten(self) -> str:
         """State what the lowered graph, run in eager, computes differently."""
-        what = join_operators(self.culprits) or "The result of the program"
+        what = join_operators(self.culprits) or "the program"
         if self.lost:
             return f"The write of {what} is lost in the graph that Inductor lowers"
         if self.decomposition:
             is_wrong = self.wrong is not None and self.wrong.exact == "eager"
             verb = "is wrong" if is_wrong else "computes another result than eager"
             return f"The decomposition of {what} by {self.decomposition} {verb}"
-        return f"{what} is computed differently in the graph that Inductor lowers"
+        already = "Before code generation, the graph already gives another result"
+        return f"{already} of {what}"
 
     def _first(self, wrong: Wrong) -> str:
         if wrong.metadata or self.is_vague or (self.is_named and not self.tiny):

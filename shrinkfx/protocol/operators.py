@@ -161,8 +161,8 @@ class Misbehavior(StrEnum):
 
 
 VALUE_DEPENDENCIES = {
-    Misbehavior.STRAYS: "returns different values if the memory around its arguments "
-    "differs: it reads out of bounds",
+    Misbehavior.STRAYS: "reads out of bounds: its result depends on the memory around "
+    "its arguments",
     Misbehavior.UNFILLED: "returns values computed from uninitialized memory",
     Misbehavior.UNSTEADY: "returns different values in each call with the same "
     "arguments",

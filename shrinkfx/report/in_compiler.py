@@ -145,7 +145,7 @@ _WHERE = (
 )
 _ANY_CODE = "custom Inductor code"
 _TITLED = (
-    "a custom {}",
+    "{}",
     *(_ANY_CODE, _ANY_CODE),
     "a custom decomposition of {}",
     "a custom lowering of {}",

@@ -35,6 +35,7 @@ from shrinkfx.protocol.answers import (
     Printed,
     Row,
     Status,
+    Stopped,
     Unresolved,
 )
 from shrinkfx.protocol.choices import Backend, Build, Probe
@@ -50,6 +51,7 @@ from shrinkfx.worker.checking.check import (
     Check,
     check_undeclared_sizes,
     compile_for_sanitizer,
+    find_invalid_index,
 )
 from shrinkfx.worker.checking.reference import Reference
 from shrinkfx.worker.cpu_memory import guard_pages
@@ -203,6 +205,9 @@ class Worker(WorkerState):
 
     def check_candidate(self, job: Job) -> Answer:
         built, options = restore_known_names(self._build(job), job.options)
+        on_interpreter = self.setup.backend == Backend.INTERPRETER
+        if on_interpreter and (why := find_invalid_index(built, self.load_program())):
+            return Stopped(why)
         return replace(self._check(job, built), options=options).perform()
 
     def check_at_sizes(self, job: Job) -> Answer:

@@ -421,6 +421,7 @@ def _values_of_cause(
         ],
         "is_settled": explanation.is_settled,
         "is_explained": _is_explained(explanation),
+        "is_rewritten": bool(explanation.values and explanation.values.rewritten),
     }
 
 

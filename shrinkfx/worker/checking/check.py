@@ -19,10 +19,12 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch.export import ExportedProgram
 
 from shrinkfx.errors import LoadError
 from shrinkfx.failure.signature import Kind, Stage, normalise
 from shrinkfx.program.display_text import first_line
+from shrinkfx.program.pytorch_names import PYTORCH_NAMESPACES
 from shrinkfx.protocol.answers import (
     Answer,
     Checked,
@@ -74,7 +76,7 @@ from shrinkfx.worker.graph.describe import mutates
 from shrinkfx.worker.graph.rebuild import RebuiltCandidate
 from shrinkfx.worker.interpreter import backend as interpreter
 from shrinkfx.worker.interpreter.backend import VARIABLE
-from shrinkfx.worker.model import Inputs, flat_inputs
+from shrinkfx.worker.model import Inputs, Program, flat_inputs
 from shrinkfx.worker.operators.examine import find_hidden_dependencies
 from shrinkfx.worker.origin import graphs_of
 from shrinkfx.worker.private_api import codegen_api
@@ -260,6 +262,53 @@ class _Watcher(fx.Interpreter):
             if Misbehavior.STRAYS in find_hidden_dependencies(n.target, args, kwargs):
                 self.culprit = str(n.target)
         return super().run_node(n)
+
+
+# Find custom operators that get an index that no correct kernel could use.
+#
+# A kernel of the user's checks no index, so a smaller program in which the index is out
+# of range would fail like the input program, whatever is wrong there.
+
+
+def find_invalid_index(run: RebuiltCandidate, program: Program) -> str:
+    """Return a message if a custom operator gets an invalid index, or ''."""
+    before = _compare_indices(program.graph, program.failing)
+    for argument, fits in _compare_indices(run.exported, run.failing).items():
+        if not fits and before.get(argument):
+            operator = argument[0]
+            return f"{operator} gets an index out of range, unlike in the input program"
+    return ""
+
+
+def _compare_indices(
+    exported: ExportedProgram, inputs: Inputs
+) -> dict[tuple[str, int], bool]:
+    """Compare integer inputs of custom operators with the sizes of other arguments.
+
+    Returns:
+        For each operator and position: whether all values are smaller than a size.
+    """
+    placeholders = exported.graph.find_nodes(op="placeholder")
+    known = dict(zip(placeholders, flat_inputs(exported, inputs), strict=True))
+    found: dict[tuple[str, int], bool] = {}
+    for node in exported.graph.nodes:
+        if getattr(node.target, "namespace", "aten") in PYTORCH_NAMESPACES:
+            continue
+        operands = [each for each in node.args if isinstance(each, fx.Node)]
+        for place, operand in enumerate(operands):
+            value = known.get(operand)
+            if not isinstance(value, torch.Tensor) or value.dtype not in _INDICES:
+                continue
+            others = (known.get(n, n.meta["val"]) for n in {*operands} - {operand})
+            sizes = [s for other in others for s in getattr(other, "shape", ())]
+            if value.numel() and all(isinstance(size, int) for size in sizes):
+                fits = int(value.max()) < max(sizes, default=0)
+                key = str(node.target), place
+                found[key] = found.get(key, True) and fits
+    return found
+
+
+_INDICES = torch.int32, torch.int64
 
 
 # The interpreter.
