@@ -362,15 +362,15 @@ BUDGETS = {
     "events": 360,
     "explain": 2_382,
     "failure": 1_490,
-    "findings": 865,
+    "findings": 866,
     "intake": 2_004,
     "journal": 377,
     "options": 587,
     "preloads": 920,
     "program": 2_631,
     "protocol": 1_190,
-    "report": 3_340,
-    "run": 5_182,
+    "report": 3_345,
+    "run": 5_185,
     "search": 1_380,
     "strategies": 810,
     "sweep": 533,
@@ -378,7 +378,7 @@ BUDGETS = {
     "testing": 370,
     "top": 175,
     "campaign": 906,
-    "worker": 17_006,
+    "worker": 17_038,
 }
 """The most code lines of each package. Raising one needs a dated reason in
 ``docs/decisions.md``; lower it when a package has become smaller."""

@@ -664,7 +664,7 @@ def _describe_index(
     bounds = f"Index {value} is out of bounds for size {size}"
     first = f"{bounds}{where}{of}, in kernel {chain.kernel}."
     made = [
-        f"{step.reads}" if step.value is None else f"value {step.value} of {step.reads}"
+        str(step.reads) if step.value is None else f"value {step.value} of {step.reads}"
         for step in chain.steps
         if step.reads is not None
     ]

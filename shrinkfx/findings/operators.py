@@ -103,8 +103,9 @@ class OperatorMismatch(Message):
 
         A copy of definitions from a script has other lines than the script.
         """
-        place = self.fake_kernel.rpartition("/")[2]
-        return "" if "_definitions.py:" in place else place
+        folder, _, place = self.fake_kernel.rpartition("/")
+        is_copy = folder.endswith("/capture") and "_definitions.py:" in place
+        return "" if is_copy else place
 
     def _placed(self) -> str:
         kernel = f"fake kernel ({self.place})" if self.place else "fake kernel"

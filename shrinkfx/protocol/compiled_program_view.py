@@ -165,6 +165,7 @@ class KernelFault(Reported):
     """A fault of a generated kernel, or of a value that was passed to generated code.
 
     Attributes:
+        kernel: the kernel, or '' for a value that was passed to generated code.
         argument: the kernel's parameter; '' for an assertion.
         role: the origin of the argument: ``input 0``, ``weight l.bias``, ``result of
             aten.mm``.
@@ -175,6 +176,7 @@ class KernelFault(Reported):
         item_bytes: the size of an element in bytes.
         program: the program's position in the grid.
         lanes: the number of lanes of the program that have the fault.
+        message: the text of an assertion or of a wrong layout.
     """
 
     kernel: str = ""

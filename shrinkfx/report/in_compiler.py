@@ -136,12 +136,12 @@ _DOES = (
 )
 _DO = tuple(words.replace("s ", " ", 1) for words in _DOES)
 _WHERE = (
-    "{}",
+    "the value of {}",
     "the decomposition of {}",
     "the code for {}",
     "the decomposition of {}",
     "the lowering of {}",
-    "{}",
+    "the code of {}",
 )
 _ANY_CODE = "custom Inductor code"
 _TITLED = (

@@ -17,6 +17,8 @@ from shrinkfx.report.record import EMBEDDED, NoSource, ReproFiles, RunRecord
 from shrinkfx.report.repro import DATA, EXAMPLE, Data, write_embedded, write_repro
 from shrinkfx.system.folders import DRAFT, draft_of, minimal_program, publish_draft
 
+_Value = TypeVar("_Value")
+
 _EMBED_BYTES = 256 * 1024
 _FROM_FILE = f'torch.load("{DATA}", weights_only=True)["{{}}"]'
 
@@ -197,29 +199,30 @@ class _Form:
     ) -> ReproFiles:
         """Remove environment variables and options that the failure does not need.
 
-        All are removed at once, because usually none is needed; if that passes, one at
-        a time.
+        All variables are removed at once, because usually none is needed, and then all
+        options; if that passes, one at a time.
         """
         conditions = record.conditions
-        known = {**conditions.environment, **conditions.inductor}
-        names = [name for name in optional if name in known]
         form, text, removed = self.written, self._text(), set[str]()
-        tries = [names] if len(names) == 1 else [names, *([name] for name in names)]
-        for some in tries if names else ():
-            dropped = removed.union(some)
-            fewer = replace(
-                conditions,
-                environment=_without(conditions.environment, dropped),
-                inductor=_without(conditions.inductor, dropped),
-            )
-            trial = self._again(replace(record, conditions=fewer))
-            if runner.fails(trial.files, record.signature):
-                removed.update(some)
-                form, text = replace(trial, fails=True), self._text()
-            if removed == set(names):
-                break
+        for known in (conditions.environment, conditions.inductor):
+            names = [name for name in optional if name in known]
+            tries = [names] if len(names) == 1 else [names, *([name] for name in names)]
+            for some in tries if names else ():
+                dropped = removed.union(some)
+                fewer = replace(
+                    conditions,
+                    environment=_without(conditions.environment, dropped),
+                    inductor=_without(conditions.inductor, dropped),
+                )
+                trial = self._again(replace(record, conditions=fewer))
+                if runner.fails(trial.files, record.signature):
+                    removed.update(some)
+                    form, text = replace(trial, fails=True), self._text()
+                if removed.issuperset(names):
+                    break
         self.path.write_text(text, encoding="utf-8")
-        return replace(form, not_needed=tuple(sorted(removed)))
+        variables = removed & conditions.environment.keys()
+        return replace(form, not_needed=tuple(sorted(variables)))
 
     def _text(self) -> str:
         return self.path.read_text(encoding="utf-8")
@@ -230,10 +233,7 @@ class _Form:
         return next(each for each in attempts if each.how == self.written.how)
 
 
-Value = TypeVar("Value")
-
-
-def _without(settings: Mapping[str, Value], names: Set[str]) -> dict[str, Value]:
+def _without(settings: Mapping[str, _Value], names: Set[str]) -> dict[str, _Value]:
     return {name: value for name, value in settings.items() if name not in names}
 
 

@@ -170,8 +170,7 @@ class ReproFiles:
         carried: the preload bundle of the script.
         environment: the environment variables that the script sets.
         inductor: the options of Inductor that it compiles with.
-        not_needed: names of further variables and options that the failure does not
-            need.
+        not_needed: names of further variables that the failure does not need.
         fails_without_own: whether it fails without ``carried.in_compiler``; None if
             that was not tested.
     """

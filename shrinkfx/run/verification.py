@@ -576,7 +576,8 @@ def verify_as_is(result: Result, printed: Printed) -> RunRecord:
     # A printed program is not embedded: the search has an earlier one to verify.
     as_source = not printed.unprintable and result.no_source is None
     listed = result.candidate.listing is not None and as_source
-    settings = _settings_to_test(context, record.signature)
+    settings = _variables_to_test(context, record.signature)
+    settings += _options_to_test(context, record.signature)
     pace = context.budget.pace_s
     if not context.budget.has((len(settings) + 2) * pace):
         settings = []
@@ -683,15 +684,24 @@ simplification and the verified repro are more important.
 _FIRST = "a first repro is written and fails in one run: {}"
 
 
-def _settings_to_test(context: RunContext, failure: Signature) -> list[str]:
-    """Return the variables and options without which the repro may still fail.
+def _variables_to_test(context: RunContext, failure: Signature) -> list[str]:
+    """Return the environment variables without which the repro may still fail.
 
     On a GPU, the worker sets some that make memory faults deterministic.
     """
     fault = failure.kind in (Kind.IMA, Kind.CRASH)
     ours = {} if fault or not context.on_gpu else context.ready.environment
-    variables = variables_to_test({**context.options.environment, **ours})
-    return [*variables, *context.options.inductor]
+    return variables_to_test({**context.options.environment, **ours})
+
+
+def _options_to_test(context: RunContext, failure: Signature) -> list[str]:
+    """Return the options of Inductor without which the repro may still fail.
+
+    Without an option that makes results comparable, rounding or random numbers would
+    look like a wrong result.
+    """
+    is_compared = failure.stage is Stage.COMPARE
+    return [] if is_compared else list(context.options.inductor)
 
 
 def _is_compiled(failure: Signature, backend: str) -> bool:
@@ -788,9 +798,9 @@ def verify_by_command(result: Result, printed: Printed) -> RunRecord:
             conditions = replace(record.conditions, inputs=INPUTS)
             record = replace(record, conditions=conditions)
         ways = ways_to_carry(context, context.worker, stranger, printed, record)
-        settings = _settings_to_test(context, record.signature)
+        variables = _variables_to_test(context, record.signature)
         written = write_smallest_repro(
-            *(context.out, printed, record, ways, runner, settings),
+            *(context.out, printed, record, ways, runner, variables),
             no_source=result.no_source,
         )
         path = (context.out / "minimal.pt2").resolve()

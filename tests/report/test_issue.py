@@ -593,11 +593,11 @@ def test_custom_code_not_set_by_a_file_is_described_by_its_module() -> None:
     places = ("m decompositions: a.a.default", "torch._inductor.config x.y")
     found = CustomCompilerCode(places, ("my.passes",), only_defined=True)
     assert format_disappears_without(found) == (
-        "my.passes defines x.y and the decomposition of a.a; the failure disappears "
-        "without that code."
+        "my.passes defines the value of x.y and the decomposition of a.a; the failure "
+        "disappears without that code."
     )
     assert format_disappears_without(found, anonymous=True).startswith(
-        "A preload module defines x.y "
+        "A preload module defines the value of x.y "
     )
 
 

@@ -23,7 +23,8 @@ def _(table: Tensor, ids: Tensor) -> Tensor:
 
 class Rows(nn.Module):
     def forward(self, table: Tensor, ids: Tensor) -> Tensor:
-        return rows(table, ids) + 1
+        made: Tensor = rows(table, ids)
+        return made + 1
 
 
 class RowsOfSum(nn.Module):

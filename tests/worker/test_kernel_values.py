@@ -20,7 +20,7 @@ from shrinkfx.worker.explaining.recording import RecordedLaunch, Recording
 from shrinkfx.worker.explaining.values import (
     CannotRecompute,
     ComparedRun,
-    find_unfit_dtype,
+    find_out_of_range_conversion,
     judge_values,
     list_nodes_between,
     measure_difference,
@@ -118,7 +118,9 @@ class Doubles(nn.Module):
         return (x * 2) - 1
 
 
-def test_float64_confirms_no_integers_of_integers(tmp_path: Path) -> None:
+def test_integers_computed_from_integers_are_not_compared_with_float64(
+    tmp_path: Path,
+) -> None:
     x = X.to(torch.int64)
     run = Run(tmp_path, exported(Doubles(), x), x)
     run.launch("all", sub=x)
@@ -387,6 +389,7 @@ def test_nondeterministic_operator_is_not_recomputed(
         (128.5, torch.int8, "int8"),
         (-1.0, torch.uint8, "uint8"),
         (torch.nan, torch.int64, "int64"),
+        (2.0**63, torch.int64, "int64"),
         (127.9, torch.int8, ""),
         (-0.5, torch.uint8, ""),
         (1e30, torch.float16, ""),
@@ -399,14 +402,42 @@ def test_conversion_of_a_value_that_does_not_fit_is_found(
     x = made.placeholder("x")
     doubled = made.call_function(aten.mul.Tensor, (x, 2.0))
     last = made.call_function(aten._to_copy.default, (doubled,), {"dtype": dtype})
-    assert find_unfit_dtype(last, {x: torch.tensor([1.0, value / 2])}) == unfit
+    known = {x: torch.tensor([1.0, value / 2], dtype=torch.float64)}
+    second = torch.tensor([False, True])
+    assert find_out_of_range_conversion(last, known, second) == unfit
+    assert not find_out_of_range_conversion(last, known, ~second)
 
 
-def test_values_that_an_integer_operator_wraps_fit() -> None:
+def test_conversion_between_integer_types_is_not_reported() -> None:
     made = fx.Graph()
     x = made.placeholder("x")
     last = made.call_function(aten._to_copy.default, (x,), {"dtype": torch.int8})
-    assert not find_unfit_dtype(last, {x: torch.tensor([300])})
+    known, differs = {x: torch.tensor([300])}, torch.tensor([True])
+    assert not find_out_of_range_conversion(last, known, differs)
+
+
+class Quantized(nn.Module):
+    """A conversion, and an operator that hides the result for NaN."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.where(x.isnan(), 0, x.to(torch.int8)) + 1
+
+
+@pytest.mark.parametrize(
+    ("wrong_at", "unfit"), [(0, ""), (1, ""), (2, "int8"), (slice(1, 3), "")]
+)
+def test_out_of_range_conversion_explains_only_elements_that_depend_on_it(
+    tmp_path: Path, wrong_at: int | slice, unfit: str
+) -> None:
+    x = torch.tensor([torch.nan, 2.0, 300.0])
+    expected = Quantized()(x)
+    actual = expected.clone()
+    actual[wrong_at] += 9
+    run = Run(tmp_path, exported(Quantized(), x).run_decompositions({}), x)
+    run.launch("all", add=actual)
+    told = run.judged(actual)
+    assert told.computed[0].wrong
+    assert told.computed[0].wrong.unfit == unfit
 
 
 def test_sensitivity_is_measured_with_rounded_inputs() -> None:

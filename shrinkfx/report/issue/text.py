@@ -509,8 +509,9 @@ def _marked(lines: Sequence[CodeLine], comment: str) -> Iterator[str]:
 
 def title_of(facts: IssueFacts, explanation: Explanation, traits: Traits) -> str:
     """Return the first title of the template that is short enough."""
-    known = explanation.values if len(explanation.culprits) == 1 else None
-    symptom, preposition, detail = _symptom(facts, known.wrong if known else None)
+    found = explanation.values.wrong if explanation.values else None
+    is_of_one = len(explanation.culprits) == 1 or (found and found.is_undecided)
+    symptom, preposition, detail = _symptom(facts, found if is_of_one else None)
     if preposition == "in" and not explanation.culprits:
         preposition = "with"
     wrong, is_nan = explanation.values, facts.kind is Kind.NAN
@@ -519,8 +520,11 @@ def title_of(facts: IssueFacts, explanation: Explanation, traits: Traits) -> str
         preposition = "after a wrong result of"
     mismatch = find_operator_mismatch(explanation)
     names = list_named_operators(facts, explanation)
-    more = [f"{len(names) - _NAMED} more"] * (len(names) > _NAMED)
-    operators = " + ".join([*names[:_NAMED], *more])
+    shown = min(_NAMED, len(names))
+    while shown > 1 and len(" + ".join(names[:shown])) > _TITLE // 2:
+        shown -= 1
+    more = [f"{len(names) - shown} more"] * (len(names) > shown)
+    operators = " + ".join([*names[:shown], *more])
     own = format_title_part(facts.in_compiler, operators, anonymous=facts.anonymous)
     custom = [own] if facts.needs_own else []
     extras = {"dynamic shapes": traits.dynamic, "non-contiguous inputs": traits.strided}

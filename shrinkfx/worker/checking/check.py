@@ -76,6 +76,7 @@ from shrinkfx.worker.graph.describe import mutates
 from shrinkfx.worker.graph.rebuild import RebuiltCandidate
 from shrinkfx.worker.interpreter import backend as interpreter
 from shrinkfx.worker.interpreter.backend import VARIABLE
+from shrinkfx.worker.interpreter.fake_cuda import answer_device_queries
 from shrinkfx.worker.model import Inputs, Program, flat_inputs
 from shrinkfx.worker.operators.examine import find_hidden_dependencies
 from shrinkfx.worker.origin import graphs_of
@@ -339,6 +340,7 @@ def _check_on_interpreter(check: Check) -> Answer:
         failure = error
     try:
         interpreter.switch_on()
+        answer_device_queries(setup.arch)
         check.note(Stage.EAGER)
         with interpreter.check_user_kernels(probe):
             unseen = _run_eager(*reversed(runs))

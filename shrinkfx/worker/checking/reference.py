@@ -38,6 +38,7 @@ from shrinkfx.worker.eager.intermediates import (
 from shrinkfx.worker.forkserver.supervise import Note
 from shrinkfx.worker.graph.describe import mutates
 from shrinkfx.worker.graph.rebuild import RebuiltCandidate
+from shrinkfx.worker.interpreter.findings import Unsupported
 from shrinkfx.worker.model import (
     MUTATIONS,
     Inputs,
@@ -555,7 +556,7 @@ class Float64Interpreter(fx.Interpreter):
         widened = pytree.tree_map(to_float64, (args, kwargs))
         try:
             return super().call_function(target, *widened)
-        except (RuntimeError, NotImplementedError, TypeError):
+        except (RuntimeError, NotImplementedError, TypeError, Unsupported):
             return super().call_function(target, *pytree.tree_map(to_float32, widened))
 
 

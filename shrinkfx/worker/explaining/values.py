@@ -8,6 +8,7 @@ operators between two values in memory are checked as one.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import operator
@@ -257,8 +258,14 @@ class _Comparison:
             return self._tiny(seen, others)
         expected = recompute(seen.node, others)
         wrong = self._difference(seen, expected, self._exact(seen.node, others))
-        unfit = find_unfit_dtype(seen.node, others) if wrong else ""
-        return replace(wrong, exact="", unfit=unfit) if wrong and unfit else wrong
+        if wrong is None or wrong.metadata:
+            return wrong
+        rtol, atol = self.ran.tolerance(expected.dtype)
+        close = torch.isclose(widen(seen.value), widen(expected), rtol, atol)
+        with contextlib.suppress(CannotRecompute):
+            unfit = find_out_of_range_conversion(seen.node, others, ~close)
+            return replace(wrong, exact="", unfit=unfit) if unfit else wrong
+        return wrong
 
     def _tiny(self, seen: _MemoryValue, others: Known) -> Wrong | None:
         """Measure an error below the tolerances, which may exceed a tiny value.
@@ -596,10 +603,16 @@ def recompute(node: fx.Node, known: Known, *, exactly: bool = False) -> Any:
 _CONVERSIONS = "aten._to_copy.default", "prims.convert_element_type.default"
 
 
-def find_unfit_dtype(node: fx.Node, known: Known) -> str:
+def find_out_of_range_conversion(
+    node: fx.Node, known: Known, differs: torch.Tensor
+) -> str:
     """Return the integer dtype to which values are converted that do not fit it, or ''.
 
     PyTorch does not define the results: see the documentation of ``torch.Tensor.to``.
+
+    Args:
+        differs: the elements of the node's value that are wrong. Each of them must
+            depend on a value that does not fit.
 
     Raises:
         CannotRecompute: as ``recompute``.
@@ -609,12 +622,18 @@ def find_unfit_dtype(node: fx.Node, known: Known) -> str:
             continue
         source = step.all_input_nodes[0]
         before = known[source] if source in known else recompute(source, known)
-        dtype = recompute(step, known).dtype
+        converted = recompute(step, known)
+        dtype = converted.dtype
         is_integer = not (dtype.is_floating_point or dtype.is_complex)
         if not (before.is_floating_point() and is_integer and dtype is not torch.bool):
             continue
         limits, values = torch.iinfo(dtype), before.to(torch.float64).trunc()
-        if not ((values >= limits.min) & (values <= limits.max)).all():  # or NaN
+        fits = (values >= limits.min) & (values < float(limits.max + 1))  # NaN does not
+        others = [torch.where(fits, converted, number) for number in (0, 1)]
+        if step is not node:
+            others = [recompute(node, {**known, step: other}) for other in others]
+        one, other = others
+        if not (differs & torch.isclose(one, other, equal_nan=True)).any():
             return str(dtype).removeprefix("torch.")
     return ""
 

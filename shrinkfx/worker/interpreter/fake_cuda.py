@@ -187,7 +187,16 @@ def answer_device_queries(arch: str = DEFAULT_ARCHITECTURE) -> None:
     """Let a user's operators, which run on CPU tensors, query a GPU from now on."""
     answers = _answers(make_device_properties(arch), arch)
     vars(torch.cuda).update({name: answers[name] for name in _OF_OPERATORS})
-    vars(torch.cuda).update(device=lambda _: contextlib.nullcontext())
+    vars(torch.cuda).update(device=_Device)
+
+
+class _Device(contextlib.nullcontext[None]):
+    """A device that is the current one already."""
+
+    idx = 0
+
+    def __init__(self, device: object) -> None:
+        super().__init__()
 
 
 _OF_OPERATORS = (
@@ -221,18 +230,18 @@ def _patch_device_queries(patch: Patch, device: SimpleNamespace, arch: str) -> N
         _build_as_with_cuda(patch)
 
 
-def _answers(device: SimpleNamespace, arch: str) -> dict[str, Callable[..., Any]]:
-    """Return functions that answer the queries of ``torch.cuda`` for a device."""
-    memory = (device.total_memory, device.total_memory)
+def _answers(gpu: SimpleNamespace, arch: str) -> dict[str, Callable[..., Any]]:
+    """Return functions that answer the queries of ``torch.cuda`` for a GPU."""
+    memory = (gpu.total_memory, gpu.total_memory)
     return {
         "is_available": lambda: True,
         "device_count": lambda: 1,
         "current_device": lambda: 0,
-        "set_device": lambda _: None,
-        "synchronize": lambda _=None: None,
-        "get_device_properties": lambda _=None: device,
-        "get_device_name": lambda _=None: device.name,
-        "get_device_capability": lambda _=None: (device.major, device.minor),
+        "set_device": lambda device: None,
+        "synchronize": lambda device=None: None,
+        "get_device_properties": lambda device=None: gpu,
+        "get_device_name": lambda device=None: gpu.name,
+        "get_device_capability": lambda device=None: (gpu.major, gpu.minor),
         "_exchange_device": lambda _: 0,
         "_maybe_exchange_device": lambda _: 0,
         "is_bf16_supported": lambda *_, **__: True,

@@ -26,7 +26,6 @@ import torch
 
 from shrinkfx.protocol.choices import Probe
 from shrinkfx.worker.interpreter.emulation import emulate_gpu
-from shrinkfx.worker.interpreter.fake_cuda import answer_device_queries
 from shrinkfx.worker.interpreter.findings import Fault, Report, Unsupported
 from shrinkfx.worker.interpreter.memory_checks import (
     CHECKER,
@@ -374,12 +373,13 @@ def switch_on() -> None:
         reason = f"this version of Triton's interpreter is not known: {error}"
         raise Unsupported(reason) from error
     import_self_test().run_self_test()
-    answer_device_queries()
     _run_cuda_operators_on_cpu()
 
 
 def _run_cuda_operators_on_cpu() -> None:
     """Let custom operators that only have a CUDA kernel run it on CPU tensors."""
+    if operator_api.FEATURE.missing:
+        return
     for name, operator in operator_api.custom_ops.OPDEFS.items():
         kernels = operator._backend_fns
         if "cuda" in kernels and not {"cpu", None} & kernels.keys():
@@ -393,7 +393,8 @@ def _run_on_cpu(name: str, kernel: Callable[..., Any]) -> Callable[..., Any]:
         except (Report, Unsupported):
             raise
         except Exception as error:
-            reason = f"the CUDA kernel of {name} fails on CPU tensors: {error}"
+            what = f"{type(error).__name__}: {error}".partition("\n")[0]
+            reason = f"the CUDA kernel of {name} fails on CPU tensors: {what:.200}"
             raise Unsupported(reason) from error
 
     return run

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import re
 import tokenize
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +22,7 @@ from torch.export import ExportedProgram
 from shrinkfx.protocol.choices import InductorOptions, Probe
 from shrinkfx.protocol.requests import Setup
 from shrinkfx.worker.interpreter import backend as interpreter
+from shrinkfx.worker.interpreter.fake_cuda import answer_device_queries
 from shrinkfx.worker.interpreter.launch import import_self_test
 from shrinkfx.worker.loading import devices
 from shrinkfx.worker.private_api import inductor_api
@@ -57,7 +59,9 @@ def replace_cuda(script: Path, setup: Setup, probe: Probe) -> None:
         return str(path)
 
     def load_package(path: str, device_index: int = -1) -> Callable[..., Any]:
-        return interpreter.load_code(packages[str(path)], runs)
+        code = interpreter.load_code(packages[str(path)], runs)
+        answer_device_queries(setup.arch)
+        return code
 
     load = torch.export.load
 
@@ -91,5 +95,12 @@ def retarget_strings(source: str) -> str:
             if device != "cuda" and not device.startswith("cuda:"):
                 continue
             row, start, end = token.start[0] - 1, token.start[1], token.end[1]
+            if _OF_KERNEL.search(lines[row][:start]):
+                continue
             lines[row] = f'{lines[row][:start]}"cpu"{lines[row][end:]}'
     return "".join(lines)
+
+
+_OF_KERNEL = re.compile(r"\.register_kernel\(\s*$|\bdevice_types\s*=\s*$")
+"""The code before the device of a custom operator's kernel, which stays: an operator
+that has no other kernel runs this one on the CPU."""
