@@ -664,7 +664,9 @@ def _describe_index(
     bounds = f"Index {value} is out of bounds for size {size}"
     first = f"{bounds}{where}{of}, in kernel {chain.kernel}."
     made = [
-        str(step.reads) if step.value is None else f"value {step.value} of {step.reads}"
+        str(step.reads)
+        if step.value is None
+        else f"the value {step.value} in {step.reads}"
         for step in chain.steps
         if step.reads is not None
     ]
@@ -769,7 +771,7 @@ def _given(chain: Chain) -> str:
     if read is None or read.role != "input":
         return ""
     value = "" if loads[0].value is None else f" {loads[0].value}"
-    return f"The index comes from value{value} of input {read.name}."
+    return f"The index comes from the value{value} in input {read.name}."
 
 
 def _first_out_of_range(

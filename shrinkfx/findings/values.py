@@ -11,6 +11,9 @@ from shrinkfx.program.display_text import join_words
 from shrinkfx.protocol.kernel_values import Wrong
 from shrinkfx.protocol.record import Message
 
+_MOST_ULPS = 1e4
+"""A larger error is not stated in units in the last place."""
+
 _SHOWN = 4
 """Maximum number of operators that a sentence names."""
 
@@ -107,6 +110,13 @@ class WrongValue(Message):
         return tuple(filter(None, found))
 
     @property
+    def is_undecided(self) -> bool:
+        """Whether eager's result is not known to be the right one."""
+        wrong = self.wrong or Wrong()
+        is_open = bool(self.decomposition) and wrong.exact != "eager"
+        return wrong.is_undecided or is_open
+
+    @property
     def is_vague(self) -> bool:
         """Whether many operators may be wrong, and their inputs may be, too."""
         return len(self.culprits) > _SHOWN and not (self.agrees or self.fused)
@@ -114,8 +124,8 @@ class WrongValue(Message):
     def _which(self, wrong: Wrong) -> str:
         if self.rewritten:
             how = describe_error(wrong, "differ from eager's")
-            is_open = self.decomposition and not wrong.exact
-            doubt = " Which of the two is right is not determined." * bool(is_open)
+            is_open = bool(self.decomposition) and not wrong.exact
+            doubt = " Which of the two is right is not determined." * is_open
             return f"{self._rewritten()}: {how}. No kernel is at fault.{doubt}"
         what = join_operators(self.culprits) or (
             "A value" if self.kernel else "A copy of an input"
@@ -206,8 +216,8 @@ def describe_error(wrong: Wrong, differ: str) -> str:
         return f"{wrong.wrong} of {wrong.of} values {differ} (in the sign of zero)"
     if wrong.largest is not None:
         error = f"largest error {wrong.largest:.3g}"
-        below_value = wrong.ulps is not None and (wrong.relative or 1.0) < 1.0
-        facts.append(f"{error}, {wrong.ulps:.3g} ulps" if below_value else error)
+        is_small = wrong.ulps is not None and wrong.ulps < _MOST_ULPS
+        facts.append(f"{error}, {wrong.ulps:.3g} ulps" if is_small else error)
     if wrong.exact:
         facts.append(_EXACT[wrong.exact])
     more = f" ({'; '.join(facts)})" if facts else ""

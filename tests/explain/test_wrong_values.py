@@ -27,7 +27,7 @@ WRONG = Wrong(
     expected="3.0",
     largest=0.5,
     relative=0.2,
-    ulps=4e6,
+    ulps=40.0,
     exact="eager",
 )
 TARGET = Signature(Kind.MISMATCH, Stage.COMPARE)

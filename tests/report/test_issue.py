@@ -787,8 +787,8 @@ def test_conversion_of_a_value_that_does_not_fit_is_no_bug_in_pytorch() -> None:
     values = WrongValue(wrong=unfit, kernel="cpp_0", launch=1, agrees=True)
     explained = replace(EXPLAINED, values=values, cause=values.cause)
     text = issue_text(facts, explained, SCRIPT, "")
-    assert text.startswith("# different results of aten.bmm: 127 instead of -1\n")
-    assert "do not file this as it is.** The script converts values that do" in text
+    assert text.startswith("# different results of aten.bmm: 127, in eager -1\n")
+    assert "do not file this as it is.** The script converts values to int8" in text
     assert "computes another result than eager: its inputs agree" in text
     assert "Some of the converted values do not fit int8;" in text
 

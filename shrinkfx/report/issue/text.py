@@ -22,7 +22,7 @@ from shrinkfx.findings.operators import (
     format_fails_alone,
 )
 from shrinkfx.findings.record import EAGER_FAILS, Explanation
-from shrinkfx.findings.values import describe_first_error
+from shrinkfx.findings.values import WrongValue, describe_first_error
 from shrinkfx.preloads.preload_bundle import CustomCompilerCode
 from shrinkfx.program.display_text import cut_middle, cut_text, first_line
 from shrinkfx.program.listing.printed_program import group_untested_kinds
@@ -433,7 +433,7 @@ def _is_explained(explanation: Explanation) -> bool:
     decisions = explanation.decisions
     found = decisions is not None and (decisions.left_out or decisions.switching)
     read = chain is not None and (chain.index or chain.refusal or chain.access)
-    rewritten = values is not None and values.rewritten
+    rewritten = values is not None and values.rewritten and not values.is_undecided
     return bool(rewritten or read or found or explanation.culprit_mismatch)
 
 
@@ -509,9 +509,10 @@ def _marked(lines: Sequence[CodeLine], comment: str) -> Iterator[str]:
 
 def title_of(facts: IssueFacts, explanation: Explanation, traits: Traits) -> str:
     """Return the first title of the template that is short enough."""
-    found = explanation.values.wrong if explanation.values else None
-    is_of_one = len(explanation.culprits) == 1 or (found and found.is_undecided)
-    symptom, preposition, detail = _symptom(facts, found if is_of_one else None)
+    known = explanation.values or WrongValue()
+    decided = not known.is_undecided
+    found = known.wrong if len(explanation.culprits) == 1 or not decided else None
+    symptom, preposition, detail = _symptom(facts, found, decided=decided)
     if preposition == "in" and not explanation.culprits:
         preposition = "with"
     wrong, is_nan = explanation.values, facts.kind is Kind.NAN
@@ -601,11 +602,14 @@ _SHORT_VALUES = re.compile(r"\]: (\S{1,8}), eager gives (\S{1,8})$")
 _TORCHS = re.compile(r"torch\.(?:Size\()?([^()]+)\)?")
 
 
-def _symptom(facts: IssueFacts, wrong: Wrong | None) -> tuple[str, str, str]:
+def _symptom(
+    facts: IssueFacts, wrong: Wrong | None, *, decided: bool
+) -> tuple[str, str, str]:
     """Return symptom, preposition, and the detail that follows the operators.
 
     Args:
         wrong: how the result of these operators differs, if it is known.
+        decided: eager's result may be called the right one.
     """
     kind, first = facts.kind, first_line(facts.message)
     value = describe_first_error(wrong) if wrong else first * (len(facts.targets) == 1)
@@ -618,8 +622,10 @@ def _symptom(facts: IssueFacts, wrong: Wrong | None) -> tuple[str, str, str]:
         return f"wrong {differs[1]}", "of", f"{got} instead of {wanted}"
     if kind is Kind.MISMATCH and wrong and wrong.of_signs:
         symptoms[kind] = "another sign of zero", "from"
-    if kind is Kind.MISMATCH and wrong and wrong.unfit:
-        symptoms[kind] = "different results", "of"
+    elif kind is Kind.MISMATCH and not decided:
+        found = _SHORT_VALUES.search(value)
+        detail = f"{found[1]}, in eager {found[2]}" if found else ""
+        return "different results", "of", detail
     if kind in (Kind.MISMATCH, Kind.NAN) and (found := _SHORT_VALUES.search(value)):
         return *symptoms[kind], f"{found[1]} instead of {found[2]}"
     if kind is Kind.IMA:
