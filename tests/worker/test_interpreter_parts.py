@@ -221,6 +221,14 @@ def test_only_cuda_device_strings_are_replaced(before: str, after: str | None) -
     assert retarget_strings(before) == expected
 
 
+@pytest.mark.parametrize("quote", ['"', "'"])
+def test_cuda_kernel_does_not_replace_the_cpu_kernel_of_an_operator(quote: str) -> None:
+    only = "@op.register_kernel('cuda')\ndef _(x): return 1\n"
+    assert 'register_kernel("cpu")' in retarget_strings(only)
+    both = f"{only}@op.register_kernel({quote}cpu{quote})\ndef _(x): return 2\n"
+    assert retarget_strings(both) == both
+
+
 def test_retargeting_keeps_line_numbers() -> None:
     before = 'a = 1\nb = x.to("cuda")\n\n\nc = x.to("cuda"); d = x.to("cuda")\n'
     assert len(retarget_strings(before).splitlines()) == len(before.splitlines())

@@ -87,6 +87,7 @@ def retarget_strings(source: str) -> str:
     >>> on_cpu('x.to("cuda:0"), "cuda is a word"')
     'x.to("cpu"), "cuda is a word"'
     """
+    has_cpu_kernel = _CPU_KERNEL.search(source)
     lines = source.splitlines(keepends=True)
     tokens = list(tokenize.generate_tokens(io.StringIO(source).readline))
     for token in reversed(tokens):
@@ -95,12 +96,14 @@ def retarget_strings(source: str) -> str:
             if device != "cuda" and not device.startswith("cuda:"):
                 continue
             row, start, end = token.start[0] - 1, token.start[1], token.end[1]
-            if _OF_KERNEL.search(lines[row][:start]):
+            if has_cpu_kernel and _OF_KERNEL.search(lines[row][:start]):
                 continue
             lines[row] = f'{lines[row][:start]}"cpu"{lines[row][end:]}'
     return "".join(lines)
 
 
 _OF_KERNEL = re.compile(r"\.register_kernel\(\s*$|\bdevice_types\s*=\s*$")
-"""The code before the device of a custom operator's kernel, which stays: an operator
-that has no other kernel runs this one on the CPU."""
+"""The code before the device of a custom operator's kernel. It stays if a CPU kernel
+exists, which it would replace."""
+
+_CPU_KERNEL = re.compile(r"(?:\.register_kernel\(|\bdevice_types\s*=)\s*[\"']cpu\b")
