@@ -24,6 +24,7 @@ from shrinkfx.worker.interpreter.backend import (
     Report,
     Unsupported,
 )
+from shrinkfx.worker.interpreter.fake_cuda import answer_device_queries
 from shrinkfx.worker.interpreter.memory_checks import CHECKER
 
 
@@ -91,6 +92,7 @@ def _probe(name: str, probe: str, arch: str, *more: str) -> dict[str, Any]:
             options=case.options,
         )
         assert str(exported) == before
+        answer_device_queries(arch)
         args = case.run or case.args
         return _run(code, Probe(probe), args, calls, in_eager=bool(in_eager))
 

@@ -214,7 +214,7 @@ def test_operator_that_kills_its_process_is_named_with_its_shapes(
         (
             OPS.behind,
             "strays",
-            "it reads out of bounds, when called with x=float32[4, 3]",
+            "the memory around its arguments, when called with x=float32[4, 3]",
         ),
         (OPS.half_filled, "unfilled", "computed from uninitialized memory"),
         (OPS.counting, "unsteady", "in each call with the same arguments"),
