@@ -30,7 +30,6 @@ from shrinkfx.worker.eager.intermediates import EagerValues
 from shrinkfx.worker.graph.inline_cond import inline_conds
 from shrinkfx.worker.graph.rebuild import RebuiltCandidate, rebuild
 from shrinkfx.worker.interpreter import backend as interpreter
-from shrinkfx.worker.interpreter.fake_cuda import answer_device_queries
 from shrinkfx.worker.listing.build import build
 from shrinkfx.worker.listing.describe import describe, saved_weights
 from shrinkfx.worker.loading.devices import is_on_gpu, save_for_cuda
@@ -92,8 +91,7 @@ class WorkerState:
     def prepare_eager(self) -> None:
         """Let a user's Triton kernels run here; no code can be generated after that."""
         if self.setup.backend == Backend.INTERPRETER:
-            interpreter.switch_on()
-            answer_device_queries(self.setup.arch)
+            interpreter.switch_on(self.setup.arch)
 
     def build_candidate(
         self, task: CandidateTask, options: CheckOptions

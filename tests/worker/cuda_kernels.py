@@ -13,7 +13,7 @@ import triton
 import triton.language as tl
 
 from shrinkfx.worker.interpreter.findings import Probe, Report
-from shrinkfx.worker.interpreter.launch import switch_on
+from shrinkfx.worker.interpreter.launch import interpret_kernels
 from shrinkfx.worker.interpreter.memory_checks import (
     CHECKER,
     allocate,
@@ -107,7 +107,7 @@ def reduced(x, y, z, block: tl.constexpr):
 
 
 def start() -> None:
-    switch_on()
+    interpret_kernels()
     CHECKER.start(Probe.REAL)
 
 

@@ -24,7 +24,6 @@ from shrinkfx.worker.interpreter.backend import (
     Report,
     Unsupported,
 )
-from shrinkfx.worker.interpreter.fake_cuda import answer_device_queries
 from shrinkfx.worker.interpreter.memory_checks import CHECKER
 
 
@@ -92,7 +91,6 @@ def _probe(name: str, probe: str, arch: str, *more: str) -> dict[str, Any]:
             options=case.options,
         )
         assert str(exported) == before
-        answer_device_queries(arch)
         args = case.run or case.args
         return _run(code, Probe(probe), args, calls, in_eager=bool(in_eager))
 
@@ -119,7 +117,7 @@ def _run(
     try:
         if probe is Probe.HINTS:
             if in_eager:
-                interpreter.switch_on()
+                interpreter.switch_on(code.arch)
                 with interpreter.check_user_kernels(probe):
                     code.exported.module(check_guards=False)(*args)
             return {**answer, **_as_answer(code.benchmark())}

@@ -76,7 +76,6 @@ from shrinkfx.worker.graph.describe import mutates
 from shrinkfx.worker.graph.rebuild import RebuiltCandidate
 from shrinkfx.worker.interpreter import backend as interpreter
 from shrinkfx.worker.interpreter.backend import VARIABLE
-from shrinkfx.worker.interpreter.fake_cuda import answer_device_queries
 from shrinkfx.worker.model import Inputs, Program, flat_inputs
 from shrinkfx.worker.operators.examine import find_hidden_dependencies
 from shrinkfx.worker.origin import graphs_of
@@ -298,10 +297,11 @@ def _compare_indices(
         operands = [each for each in node.args if isinstance(each, fx.Node)]
         for place, operand in enumerate(operands):
             value = known.get(operand)
-            if not isinstance(value, torch.Tensor) or value.dtype not in _INDICES:
+            if type(value) is not torch.Tensor or value.dtype not in _INDICES:
                 continue
-            others = (known.get(n, n.meta["val"]) for n in {*operands} - {operand})
-            sizes = [s for other in others for s in getattr(other, "shape", ())]
+            others = [known.get(n, n.meta.get("val")) for n in {*operands} - {operand}]
+            shapes: list[Any] = [getattr(other, "shape", [None]) for other in others]
+            sizes = [size for shape in shapes for size in shape]
             if value.numel() and all(isinstance(size, int) for size in sizes):
                 fits = int(value.max()) < max(sizes, default=0)
                 key = str(node.target), place
@@ -339,8 +339,7 @@ def _check_on_interpreter(check: Check) -> Answer:
     except Exception as error:  # noqa: BLE001 - told as soon as eager has run
         failure = error
     try:
-        interpreter.switch_on()
-        answer_device_queries(setup.arch)
+        interpreter.switch_on(setup.arch)
         check.note(Stage.EAGER)
         with interpreter.check_user_kernels(probe):
             unseen = _run_eager(*reversed(runs))

@@ -48,7 +48,10 @@ from shrinkfx.worker.interpreter.cuda_source import (
     generate_wrapper,
     list_overridden_options,
 )
-from shrinkfx.worker.interpreter.fake_cuda import DEFAULT_ARCHITECTURE
+from shrinkfx.worker.interpreter.fake_cuda import (
+    DEFAULT_ARCHITECTURE,
+    answer_device_queries,
+)
 from shrinkfx.worker.interpreter.findings import (
     Fault,
     KernelFinding,
@@ -56,7 +59,7 @@ from shrinkfx.worker.interpreter.findings import (
     Report,
     Unsupported,
 )
-from shrinkfx.worker.interpreter.launch import switch_on
+from shrinkfx.worker.interpreter.launch import interpret_kernels
 from shrinkfx.worker.interpreter.memory_checks import (
     CHECKER,
     UNWRITTEN,
@@ -69,7 +72,17 @@ from shrinkfx.worker.model import Inputs, flat_inputs
 from shrinkfx.worker.private_api import FOR_CUDA_WITHOUT_GPU, cuda_api, graph_api
 from shrinkfx.worker.private_api.graph_api import pytree
 
-__all__ = ["Unsupported", "list_overridden_options", "switch_on"]
+__all__ = ["Unsupported", "list_overridden_options"]
+
+
+def switch_on(arch: str) -> None:
+    """Interpret every kernel from now on; operators see a GPU of this architecture.
+
+    Raises:
+        Unsupported: as ``interpret_kernels``.
+    """
+    interpret_kernels()
+    answer_device_queries(arch)
 
 
 def find_missing_api() -> str:
@@ -115,6 +128,7 @@ class GeneratedCode:
 
     exported: ExportedProgram
     folder: Path
+    arch: str
     wrapper: str = ""
     untried: tuple[str, ...] = ()
     tuning: TuningBlock | None = None
@@ -127,7 +141,7 @@ class GeneratedCode:
                 generates from size hints.
             Unsupported: the interpreter cannot run a kernel.
         """
-        switch_on()
+        switch_on(self.arch)
         if self.tuning is None:
             return RunOutcome()
         definitions = retarget.retarget(self.tuning.definitions)
@@ -176,7 +190,7 @@ def generate(
         tuning = generate_tuning_block(exported, arch, options, folder)
     if Probe.REAL in probes or Probe.CONTRACT in probes:
         wrapper = generate_wrapper(exported, arch, options)
-    return GeneratedCode(exported, folder, wrapper.text, wrapper.untried, tuning)
+    return GeneratedCode(exported, folder, arch, wrapper.text, wrapper.untried, tuning)
 
 
 def load_code(code: GeneratedCode, probe: Probe = Probe.REAL) -> CheckedModule:
@@ -191,7 +205,7 @@ def load_code(code: GeneratedCode, probe: Probe = Probe.REAL) -> CheckedModule:
     """
     source = retarget.retarget(code.wrapper)
     _require(source)
-    switch_on()
+    switch_on(code.arch)
     kernels = retarget.read_operators(code.wrapper)
     module = cuda_api.PyCodeCache.load(source)
     return CheckedModule(code.exported, module, kernels, probe, code.untried)

@@ -183,7 +183,7 @@ def fake_cuda(arch: str = DEFAULT_ARCHITECTURE) -> Iterator[None]:
         yield
 
 
-def answer_device_queries(arch: str = DEFAULT_ARCHITECTURE) -> None:
+def answer_device_queries(arch: str) -> None:
     """Let a user's operators, which run on CPU tensors, query a GPU from now on."""
     answers = _answers(make_device_properties(arch), arch)
     vars(torch.cuda).update({name: answers[name] for name in _OF_OPERATORS})

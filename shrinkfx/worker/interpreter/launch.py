@@ -1,10 +1,10 @@
 """Run Triton kernels on CPU tensors with checks, one program after the other.
 
-``switch_on`` switches Triton to interpretation in this process, for good. Kernels that
-are decorated afterwards are interpreted by Triton itself; kernels that were decorated
-before are converted when they are launched or called. Code generation must be over by
-then, because functions of ``triton.language`` are replaced by functions on NumPy
-arrays.
+``interpret_kernels`` switches Triton to interpretation in this process, for good.
+Kernels that are decorated afterwards are interpreted by Triton itself; kernels that
+were decorated before are converted when they are launched or called. Code generation
+must be over by then, because functions of ``triton.language`` are replaced by functions
+on NumPy arrays.
 """
 
 from __future__ import annotations
@@ -358,7 +358,7 @@ def _sample_axis(count: int, blocks: set[int]) -> set[int]:
 
 
 @functools.cache
-def switch_on() -> None:
+def interpret_kernels() -> None:
     """Interpret every kernel from now on, and check its accesses.
 
     Raises:

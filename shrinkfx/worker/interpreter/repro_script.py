@@ -22,7 +22,6 @@ from torch.export import ExportedProgram
 from shrinkfx.protocol.choices import InductorOptions, Probe
 from shrinkfx.protocol.requests import Setup
 from shrinkfx.worker.interpreter import backend as interpreter
-from shrinkfx.worker.interpreter.fake_cuda import answer_device_queries
 from shrinkfx.worker.interpreter.launch import import_self_test
 from shrinkfx.worker.loading import devices
 from shrinkfx.worker.private_api import inductor_api
@@ -59,9 +58,7 @@ def replace_cuda(script: Path, setup: Setup, probe: Probe) -> None:
         return str(path)
 
     def load_package(path: str, device_index: int = -1) -> Callable[..., Any]:
-        code = interpreter.load_code(packages[str(path)], runs)
-        answer_device_queries(setup.arch)
-        return code
+        return interpreter.load_code(packages[str(path)], runs)
 
     load = torch.export.load
 

@@ -57,7 +57,7 @@ def register(script: Path, setup: Setup, operators: Sequence[str]) -> Registered
         program = load(setup)
         exported = _describe_outcome(_export, program)
         if setup.backend == Backend.INTERPRETER:
-            interpreter.switch_on()
+            interpreter.switch_on(setup.arch)
         outcome = _describe_outcome(_eager, program)
     used = recorder.collect_files()
     files, elsewhere = _used(used, script.parent)
