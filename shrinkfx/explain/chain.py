@@ -664,9 +664,7 @@ def _describe_index(
     bounds = f"Index {value} is out of bounds for size {size}"
     first = f"{bounds}{where}{of}, in kernel {chain.kernel}."
     made = [
-        str(step.reads)
-        if step.value is None
-        else f"the value {step.value} in {step.reads}"
+        _locate(step.value, str(step.reads))
         for step in chain.steps
         if step.reads is not None
     ]
@@ -770,8 +768,12 @@ def _given(chain: Chain) -> str:
     read = loads[0].reads if len(loads) == 1 else None
     if read is None or read.role != "input":
         return ""
-    value = "" if loads[0].value is None else f" {loads[0].value}"
-    return f"The index comes from the value{value} in input {read.name}."
+    place = _locate(loads[0].value, f"input {read.name}")
+    return f"The index comes from {place}."
+
+
+def _locate(value: int | None, place: str) -> str:
+    return place if value is None else f"the value {value} in {place}"
 
 
 def _first_out_of_range(

@@ -228,6 +228,8 @@ def test_wrong_decomposition_is_named(
     told = run.judged(X.sin().expm1().cos().tanh())
     assert told.rewritten == "exp"
     assert told.decomposition == "torch/_refs/made_up.py:less_one"
+    assert told.rewritten_wrong
+    assert told.rewritten_wrong.exact == "eager"
     own = less_one.__code__.replace(co_filename=str(tmp_path / "own.py"))
     less_one.__code__ = own
     assert run.judged(X.sin().expm1().cos().tanh()).decomposition == ""

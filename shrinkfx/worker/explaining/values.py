@@ -452,6 +452,11 @@ def _decompose(
         expected = _call(node, _copied(values), exactly=True)
         result = _call(node, _copied(values), exactly=True, function=function)
         wrong = _measure_last([result], expected, ran)
+        eager = values[node]
+        if wrong and _is_inexact(eager):
+            compared = widen(expected), widen(result), widen(eager)
+            exact = _find_agreement(*compared, ran.tolerance(eager.dtype))
+            wrong = replace(wrong, exact=exact)
     except Exception:  # noqa: BLE001 - it may be for fake tensors only
         return "", None
     file = Path(code.co_filename).relative_to(folder.parent)
@@ -623,18 +628,17 @@ def find_out_of_range_conversion(
         source = step.all_input_nodes[0]
         before = known[source] if source in known else recompute(source, known)
         converted = recompute(step, known)
-        dtype = converted.dtype
-        is_integer = not (dtype.is_floating_point or dtype.is_complex)
-        if not (before.is_floating_point() and is_integer and dtype is not torch.bool):
+        is_integer = not _is_inexact(converted) and converted.dtype is not torch.bool
+        if not (before.is_floating_point() and is_integer):
             continue
-        limits, values = torch.iinfo(dtype), before.to(torch.float64).trunc()
+        limits, values = torch.iinfo(converted.dtype), before.to(torch.float64).trunc()
         fits = (values >= limits.min) & (values < float(limits.max + 1))  # NaN does not
         others = [torch.where(fits, converted, number) for number in (0, 1)]
         if step is not node:
             others = [recompute(node, {**known, step: other}) for other in others]
         one, other = others
         if not (differs & torch.isclose(one, other, equal_nan=True)).any():
-            return str(dtype).removeprefix("torch.")
+            return str(converted.dtype).removeprefix("torch.")
     return ""
 
 
