@@ -329,9 +329,9 @@ def _describe_access(
         return f"{kernel} fails an assertion: {finding.message}."
     index = describe_index(finding.offset, finding.elements)
     action = f"{_VERBS[finding.fault]} {finding.argument} at {index}"
-    lanes = f"the first of {finding.lanes} lanes" if finding.lanes > 1 else "a lane"
-    where = f"in {lanes} of program {finding.program}, grid {finding.grid}"
-    return f"{kernel} {action}, {where}. {what}."
+    lanes = f"{finding.lanes} lanes" if finding.lanes > 1 else "one lane"
+    where = f"in {lanes} of program {finding.program} of the grid {finding.grid}"
+    return f"{kernel} {action}. {what}. The access is invalid {where}."
 
 
 _NEAR_BYTES = 1 << 24

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from shrinkfx.explain.compiled_view import CompiledView, find_line_operators
 from shrinkfx.explain.reduced_program import (
     ReducedProgram,
     find_dependencies,
@@ -14,10 +15,12 @@ from shrinkfx.explain.reduced_program import (
 )
 from shrinkfx.failure.classify import classify_ending
 from shrinkfx.failure.signature import Stage
+from shrinkfx.findings.code import CodeLine, Quoted
 from shrinkfx.findings.values import WrongValue, describe_first_error
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.protocol.answers import Ending
 from shrinkfx.protocol.choices import Build
+from shrinkfx.protocol.compiled_program_view import Anatomy
 from shrinkfx.protocol.kernel_values import Computed, KernelValues, Wrong
 from shrinkfx.system import scratch
 
@@ -34,15 +37,18 @@ def values(reduced: ReducedProgram) -> WrongValue | None:
     """
     if reduced.target.stage is not Stage.COMPARE:
         return None
-    found = _find(reduced)
+    with scratch.make_scratch_folder("anatomy") as folder:
+        found = _find(reduced, Path(folder))
+        found = replace(found, code=_quote(reduced, Path(folder), found))
     wrong, message = found.wrong, reduced.target.text
     is_named = wrong is not None and describe_first_error(wrong) in message
     return replace(found, is_named=is_named)
 
 
-def _find(reduced: ReducedProgram) -> WrongValue:
+def _find(reduced: ReducedProgram, view: Path) -> WrongValue:
+    """Find the operators; write the compiled-program view into a folder."""
     reduced.note("explain: comparing the result of each kernel with eager")
-    data, _ = _ask(reduced)
+    data, _ = _ask(reduced, compiled_view=str(view))
     found = find_first_wrong(reduced.candidate, data)
     amplified = found if found.amplifies else None
     if amplified:  # an error inside a kernel comes first
@@ -60,6 +66,44 @@ def _find(reduced: ReducedProgram) -> WrongValue:
     if amplified and not found.culprits:
         return amplified
     return _tested_without_fusion(reduced, found, names)
+
+
+def _quote(reduced: ReducedProgram, folder: Path, found: WrongValue) -> Quoted:
+    """Quote the part of the kernel that computes the culprit operators, if it is short.
+
+    A kernel repeats itself for the elements that do not fill a vector; the first part
+    is quoted. The lines of these operators are marked if others are quoted with them.
+    """
+    file = folder / "anatomy.json"
+    if not (found.kernel and found.culprits and file.exists()):
+        return ()
+    view = CompiledView(Anatomy.from_line(file.read_text()), reduced.candidate)
+    failing = view.locate(found.kernel)
+    culprits = {operator.name for operator in found.culprits}
+    code, fused = failing.code, {one.name for one in failing.chain.fused}
+    marked: list[int] = []
+    for number in range(code.head(), len(code.lines)):
+        names = {one.name for one in find_line_operators(view, failing, number)}
+        is_near = not marked or number - marked[-1] <= _GAP
+        if names & culprits and is_near:
+            marked.append(number)
+    shown = range(0)
+    if fused and fused <= culprits:  # the kernel computes nothing else
+        end = len(code.text.rstrip().split("\n"))
+        shown, marked = range(code.head(), end), []
+    elif marked:
+        shown = range(code.around(marked[0]).start, code.around(marked[-1]).stop)
+    if len(shown) > _MOST_LINES:
+        return ()
+    return tuple(
+        CodeLine(n - code.head() + 1, code.lines[n], n in marked) for n in shown
+    )
+
+
+_GAP = 4
+"""The maximum distance in lines between two lines of one part of a kernel."""
+
+_MOST_LINES = 30
 
 
 def _is_right_throughout(data: KernelValues) -> bool:

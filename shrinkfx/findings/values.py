@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from shrinkfx.findings.code import Quoted
 from shrinkfx.findings.operators import Operator
 from shrinkfx.program.display_text import join_words
 from shrinkfx.protocol.kernel_values import Wrong
@@ -70,6 +71,8 @@ class WrongValue(Message):
         shown_by: later kernels with wrong results that are correct for their inputs.
         call: number of the call of the program, from 1.
         without: operators that were left out because they fail on their inputs.
+        code: the lines of the kernel around those that compute the culprit operators,
+            which are marked.
     """
 
     OLD_NAMES: ClassVar[Mapping[str, str]] = {
@@ -97,6 +100,7 @@ class WrongValue(Message):
     without: tuple[Operator, ...] = ()
     unknown: tuple[str, ...] = field(default=())
     is_named: bool = False
+    code: Quoted = ()
 
     @property
     def cause(self) -> tuple[str, ...]:
@@ -212,20 +216,27 @@ def describe_error(wrong: Wrong, differ: str) -> str:
     if wrong.metadata:
         return wrong.metadata
     facts = []
+    is_one = wrong.of == 1
+    text = f"{wrong.wrong} of {wrong.of} values {differ}"
+    if is_one:
+        singular = differ.replace("do not", "does not").replace("differ", "differs")
+        text = f"the value {singular}"
     if wrong.of_signs:
-        return f"{wrong.wrong} of {wrong.of} values {differ} (in the sign of zero)"
+        return f"{text} (in the sign of zero)"
     if wrong.largest is not None:
-        error = f"largest error {wrong.largest:.3g}"
+        error = f"{'error' if is_one else 'largest error'} {wrong.largest:.3g}"
         is_small = wrong.ulps is not None and wrong.ulps < _MOST_ULPS
         facts.append(f"{error}, {wrong.ulps:.3g} ulps" if is_small else error)
     if wrong.exact:
         facts.append(_EXACT[wrong.exact])
     more = f" ({'; '.join(facts)})" if facts else ""
-    text = f"{wrong.wrong} of {wrong.of} values {differ}"
     if wrong.nans > wrong.nans_expected:
         born = wrong.nans - wrong.nans_expected
-        text += f", {born} of them NaN" if born < wrong.wrong else ", all NaN"
+        text += f", {born} of them NaN" if born < wrong.wrong else _ALL_NAN[is_one]
     return f"{text}{more}"
+
+
+_ALL_NAN = ", all NaN", ": it is NaN"
 
 
 def join_operators(operators: Sequence[Operator]) -> str:

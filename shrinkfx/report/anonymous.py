@@ -142,7 +142,7 @@ def with_gpu(text: str, versions: Iterable[str]) -> str:
 
 def quoted_code(explanation: Explanation) -> list[Quoted]:
     """List the quotations of generated code in an explanation."""
-    parts = explanation.chain, explanation.compile_error
+    parts = explanation.chain, explanation.compile_error, explanation.values
     return [part.code for part in parts if part is not None]
 
 

@@ -39,6 +39,13 @@ class Overflows(nn.Module):
         return product.sum(-1)
 
 
+class Cosine(nn.Module):
+    """Both operators are fused into one kernel."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cos(torch.erfc(x))
+
+
 class Divides(nn.Module):
     """A norm's bound is lost in the first kernel, and it is the third that divides."""
 
@@ -149,6 +156,22 @@ def test_wrong_compiled_kernel_is_found_before_kernels_showing_the_error(
     assert told.wrong.exact == "eager"
     assert len(told.shown_by) >= 2
     assert told.unknown == ()
+    assert "cpp_fused_erfc" in told.code[0].text  # the whole kernel
+    assert any("(1000)" in line.text for line in told.code)
+
+
+@pytest.mark.aoti
+@pytest.mark.every_run
+def test_lines_of_the_wrong_operator_are_marked_in_the_quoted_kernel(
+    tmp_path: Path,
+) -> None:
+    case = "mismatch_wrong_constant"
+    with minimum(tmp_path, Cosine(), case, Kind.MISMATCH) as asked:
+        told = find_wrong_value(asked)
+    assert [operator.operator for operator in told.culprits] == ["aten.erfc.default"]
+    marks = {line.text.partition(" = ")[2]: line.at_fault for line in told.code}
+    assert [at for text, at in marks.items() if "(1000)" in text] == [True]
+    assert [at for text, at in marks.items() if "cos" in text] == [False]
 
 
 @pytest.mark.aoti

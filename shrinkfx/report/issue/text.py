@@ -490,8 +490,13 @@ def quote_failing_code(explanation: Explanation, comment: str) -> str:
     access = explanation.chain.access if explanation.chain else None
     # In optimized code, the line of an address is only roughly known.
     place = "here or nearby" if access and access.address else "here"
+    values = explanation.values or WrongValue()
+    if len(values.culprits) in range(1, _NAMED + 1):
+        called = (operator.operator for operator in values.culprits)
+        place = ", ".join(dict.fromkeys(map(strip_default_overload, called)))
     for code in quoted_code(explanation):
-        if any(line.at_fault for line in code):
+        is_kernel = bool(code) and code is values.code
+        if is_kernel or any(line.at_fault for line in code):
             return "\n".join(_marked(code, f"  {comment} <-- {place}"))
     return ""
 
