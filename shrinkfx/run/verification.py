@@ -698,10 +698,11 @@ def _options_to_test(context: RunContext, failure: Signature) -> list[str]:
     """Return the options of Inductor without which the repro may still fail.
 
     Without an option that makes results comparable, rounding or random numbers would
-    look like a wrong result.
+    look like a wrong result. The number of threads is no such option.
     """
     is_compared = failure.stage is Stage.COMPARE
-    return [] if is_compared else list(context.options.inductor)
+    names = context.options.inductor
+    return [name for name in names if not is_compared or name == "cpp.threads"]
 
 
 def _is_compiled(failure: Signature, backend: str) -> bool:

@@ -127,7 +127,9 @@ class Check:
         if reads_kernels and setup.backend == Backend.INDUCTOR:
             # Only AOTInductor's kernels are recorded; most of them are the same.
             setup = replace(setup, backend=Backend.AOTI)
-        if reads_kernels or options.evidence:
+        # Inductor finds a compiled graph by its options: all runs have the same.
+        is_kept = options.package and setup.backend == Backend.INDUCTOR
+        if reads_kernels or options.evidence or is_kept:
             inductor = {**setup.inductor, **evidence.PROVENANCE}
             setup = replace(setup, inductor=inductor)
         with contextlib.ExitStack() as stack:
