@@ -208,12 +208,14 @@ def _shown_by(data: KernelValues, first: Computed) -> tuple[str, ...]:
 def _without_a_kernel(candidate: Candidate, data: KernelValues) -> WrongValue:
     if _is_rewritten(data) and data.rewritten_wrong is not None:
         names = [name for name in (data.lost or data.rewritten,) if name]
+        names += data.functionalized
         return WrongValue(
             culprits=select_operators(candidate, names),
             wrong=data.rewritten_wrong,
             rewritten=True,
             decomposition=data.decomposition,
             lost=bool(data.lost),
+            functionalized=bool(data.functionalized),
             unknown=() if names else ("which operator Inductor rewrote",),
         )
     reasons = [v.unknown for v in data.computed if v.unknown]

@@ -62,6 +62,7 @@ class WrongValue(Message):
             lowers.
         decomposition: the decomposition that changed it, as ``FILE:FUNCTION``, or ''.
         lost: that change loses the culprit operator's write into an operand.
+        functionalized: functionalization makes that change.
         is_named: the failure's message already contains the first wrong value.
         tiny: the whole value is below the tolerance.
         separated: other operators of the kernel were ruled out by returning inner
@@ -92,6 +93,7 @@ class WrongValue(Message):
     rewritten: bool = False
     decomposition: str = ""
     lost: bool = False
+    functionalized: bool = False
     tiny: bool = False
     separated: bool = False
     fused: str = ""
@@ -130,7 +132,8 @@ class WrongValue(Message):
             how = describe_error(wrong, "differ from eager's")
             is_open = bool(self.decomposition) and not wrong.exact
             doubt = " Which of the two is right is not determined." * is_open
-            return f"{self._rewritten()}: {how}. No kernel is at fault.{doubt}"
+            link = ", in which" if self.functionalized else ":"
+            return f"{self._rewritten()}{link} {how}. No kernel is at fault.{doubt}"
         what = join_operators(self.culprits) or (
             "A value" if self.kernel else "A copy of an input"
         )
@@ -171,6 +174,9 @@ class WrongValue(Message):
         what = join_operators(self.culprits) or "the program"
         if self.lost:
             return f"The write of {what} is lost in the graph that Inductor lowers"
+        if self.functionalized:
+            same = "without Inductor, torch.func.functionalize gives the same result"
+            return f"Functionalization changes the result of {what}: {same}"
         if self.decomposition:
             is_wrong = self.wrong is not None and self.wrong.exact == "eager"
             verb = "is wrong" if is_wrong else "computes another result than eager"

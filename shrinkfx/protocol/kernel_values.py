@@ -105,6 +105,9 @@ class KernelValues(Reported):
             ``torch/_refs/__init__.py:std``, if eager gives another value with it.
         lost: the operator with a mutated operand whose removal makes eager return the
             results of that graph; else ''.
+        functionalized: the operators that write in place, and the views through which
+            they write, if ``torch.func.functionalize`` gives the results of that graph
+            in eager, too; else empty.
         graph_agrees: whether that graph returns eager's results; None if it could not
             be run.
         unknown: the reason why there are no values, or ''.
@@ -118,5 +121,6 @@ class KernelValues(Reported):
     rewritten_wrong: Wrong | None = None
     decomposition: str = ""
     lost: str = ""
+    functionalized: tuple[str, ...] = ()
     graph_agrees: bool | None = None
     unknown: str = ""

@@ -80,6 +80,9 @@ TABLES = {
         rewritten_wrong=replace(WRONG, exact=""),
     ),
     "a write is lost": kernel_values(RELU, lost="cos", **REWRITTEN),
+    "functionalization is wrong": kernel_values(
+        RELU, functionalized=("tanh", "cos"), **REWRITTEN
+    ),
     "an unknown rewrite": kernel_values(RELU, **REWRITTEN),
     "no result": kernel_values(unknown="it returned no result"),
     "all values are right": kernel_values(RELU),

@@ -393,6 +393,11 @@ def add_graph_results(
     operands = [(n, operand) for n in program.nodes for operand in n.all_input_nodes]
     writers = list(dict.fromkeys(n for n, at in operands if n in list_writers(at)))
     if writers:  # a node's value changes as the program runs
+        if (
+            _measure_results(got, _run_functionalized(program, known), ran.tolerance)
+            == []
+        ):
+            return replace(facts, functionalized=_list_writing(writers))
         return replace(facts, lost=_find_lost_write(writers, program, known, got, ran))
     for node in program.nodes:
         parts = _parts(graph, node.name, ran.origins)
@@ -461,6 +466,31 @@ def _decompose(
         return "", None
     file = Path(code.co_filename).relative_to(folder.parent)
     return (f"{file}:{code.co_name}", wrong) if wrong else ("", None)
+
+
+def _run_functionalized(graph: fx.Graph, known: Known) -> list[Any]:
+    """Return the results of a program after functionalization; [] if that raises."""
+
+    def run(*values: Any) -> list[Any]:
+        found = run_graph(graph, dict(zip(known, values, strict=True)), seed=0)
+        return _results(graph, found)
+
+    try:
+        return torch.func.functionalize(run)(*map(copy_to_cpu, known.values()))
+    except Exception:  # noqa: BLE001 - not every operator can be functionalized
+        return []
+
+
+def _list_writing(writers: list[fx.Node]) -> tuple[str, ...]:
+    """List the operators that write in place, and the views through which they do."""
+    nodes = dict.fromkeys(writers)
+    pending = [node for writer in writers for node in writer.all_input_nodes]
+    while pending:
+        node = pending.pop()
+        if is_view(node):
+            nodes[node] = None
+            pending += node.all_input_nodes
+    return tuple(node.name for node in nodes)
 
 
 def _find_lost_write(
