@@ -694,7 +694,10 @@ def reproduce_failure(context: RunContext) -> Subject:
         context.note(f"running on {context.ready.gpu}")
     with _note_missing_failure():
         original, causes = _describe_original(context)
-        unchanged = find_input_failure(original)
+        faults = merge_mismatch_lines(causes.mismatches)
+        faults += map(format_finding, causes.examined)
+        with add_missing_state_advice([_FAULT.format(text) for text in faults]):
+            unchanged = find_input_failure(original)
     program = _subject(original, unchanged, causes)
     program = _in_a_form_that_fails(program, original)
     in_file, cut = original.described.description.operators, program.before.operators
@@ -705,6 +708,9 @@ def reproduce_failure(context: RunContext) -> Subject:
     client = program.client
     client = client.with_limits(client.limits, context.meters["search"])
     return replace(program, client=client)
+
+
+_FAULT = "correct this first, because it may be the cause: {}"
 
 
 def _describe_original(context: RunContext) -> tuple[InputProgram, OtherCauses]:

@@ -50,6 +50,7 @@ from shrinkfx.protocol.requests import (
     CheckOptions,
     CheckOriginal,
     Describe,
+    Examine,
     Request,
 )
 from shrinkfx.report.record import OtherCauses, ProgramSize, format_finding
@@ -354,6 +355,23 @@ def test_findings_are_warnings_unless_the_mismatch_is_known(tmp_path: Path) -> N
     warnings, said, _ = examined(tmp_path, Ending("exit", answer=Examined((), False)))
     assert said == WARNINGS
     assert warnings == WARNINGS
+
+
+def test_fault_of_an_operator_is_advice_if_the_program_passes(tmp_path: Path) -> None:
+    class Undeclared(Passing):
+        def _reply(self, request: Request) -> Ending:
+            ending = super()._reply(request)
+            if isinstance(request.task, Examine):
+                Path(request.task.findings).write_text(FOUND[0].to_line())
+                return Ending("exit", answer=Examined((), False))
+            if isinstance(ending.answer, Description):
+                answer = replace(ending.answer, custom=(MIX,))
+                return replace(ending, answer=answer)
+            return ending
+
+    error = seen(Undeclared(tmp_path), tmp_path)
+    fault = f"correct this first, because it may be the cause: {WARNINGS[0]}"
+    assert fault in str(error)
 
 
 def test_findings_before_a_crash_are_reported_with_the_crash(tmp_path: Path) -> None:

@@ -476,7 +476,8 @@ def _run_functionalized(graph: fx.Graph, known: Known) -> list[Any]:
         return _results(graph, found)
 
     try:
-        return torch.func.functionalize(run)(*map(copy_to_cpu, known.values()))
+        results = torch.func.functionalize(run)(*map(copy_to_cpu, known.values()))
+        return list(results)
     except Exception:  # noqa: BLE001 - not every operator can be functionalized
         return []
 
