@@ -101,6 +101,8 @@ class Origin:
         why: why the program needs it.
         called: a function of the module registered something when it was called, so
             that an import alone does not.
+        setup: calls of functions of the module that registered patterns, such as
+            ``install()``.
     """
 
     module: str
@@ -109,6 +111,7 @@ class Origin:
     is_local: bool
     why: str
     called: bool = False
+    setup: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

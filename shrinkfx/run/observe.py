@@ -492,7 +492,7 @@ def _request(original: InputProgram) -> BaselineRequest:
 
 
 def _require_failure(original: InputProgram) -> None:
-    """Run once in the cheapest build, if a part of the failing script is missing.
+    """Run once in the cheapest build, if the program may not fail outside its script.
 
     The user's number of baseline runs takes precedence.
     """
@@ -504,8 +504,7 @@ def _require_failure(original: InputProgram) -> None:
         client = replace(client, input_program=original.in_one.whole)
         client = client.with_options(build=original.in_one.build)
     original.context.note(
-        "baseline: running the program once, because something from "
-        "the script is missing"
+        "baseline: running the program once, because it may not fail outside the script"
     )
     require_failure(client, options.until or ANY)
 

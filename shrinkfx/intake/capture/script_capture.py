@@ -365,7 +365,7 @@ def _run_again(
         if end.code:
             reporter.say(
                 "captured: the script failed without Inductor, too (exit code "
-                f"{end.code}). The script itself, or AOTAutograd, may be wrong"
+                f"{end.code}). The script itself, Dynamo or AOTAutograd may be wrong"
             )
         if not any(each.file for each in Capture.read(draft).programs):
             reporter.say("captured: no graph could be saved in this run")
@@ -439,9 +439,23 @@ def resolve_captured_program(
             *preloads.notes,
             *preloads.lacking,
         ),
-        lacking=preloads.lacking,
+        lacking=(*preloads.lacking, *_also_in_eager(place)),
         in_script=choice.failure,
     )
+
+
+def _also_in_eager(place: Path) -> tuple[str, ...]:
+    """Return advice if the second run of a script, without Inductor, failed too."""
+    if not (place / UNDECOMPOSED).exists():
+        return ()
+    end = ScriptEnd.from_json(json.loads((place / CAPTURE_END).read_text()))
+    return (_IN_EAGER,) if end.code else ()
+
+
+_IN_EAGER = (
+    "the script also failed with its graphs in eager, without Inductor: the script "
+    "itself, Dynamo or AOTAutograd may be wrong"
+)
 
 
 def _inputs(step: Step | None) -> tuple[Path | None, str]:

@@ -9,7 +9,14 @@ import importlib
 import os
 import re
 import sys
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import (
+    Callable,
+    Hashable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -180,6 +187,10 @@ _IGNORED = (
     "torch.optim.",
     "torch.testing.",
     "triton.runtime.jit.",
+    # Caches and counters that change when a preload traces a pattern.
+    *("torch._ops.", "torch._subclasses.fake_tensor.", "torch._subclasses.meta_utils."),
+    *("torch.fx.graph_module.", "torch.fx.operator_schemas.", "torch.fx.traceback."),
+    "torch._higher_order_ops.flex_attention.",
 )
 """Modules that do not affect compilation, or that only list names."""
 
@@ -228,7 +239,7 @@ class Snapshot:
         user = [name for name, value in _settings() if _is_own(value)]
         for place, holder, key, value in _values():
             known = missing.pop(place, None)
-            if known and _is_same(known[1], value):
+            if isinstance(value, ModuleType) or (known and _is_same(known[1], value)):
                 continue
             module = holder.partition(" ")[0]
             if known or module in self._modules or _is_foreign(value):
@@ -310,7 +321,8 @@ def _is_table(value: object) -> bool:
     if issubclass(kind, (ModuleType, torch.Tensor, FunctionType)):
         return False
     home = getattr(value if issubclass(kind, type) else kind, "__module__", None)
-    return isinstance(home, str) and home.partition(".")[0] in SEARCHED_PACKAGES
+    is_searched = str(home).partition(".")[0] in SEARCHED_PACKAGES
+    return is_searched and not f"{home}.".startswith(_IGNORED)
 
 
 def _entries(value: Any) -> Iterator[tuple[Hashable, Any]]:
@@ -405,9 +417,19 @@ def _kind(kind: type) -> str:
     """Return the name of a class; for a user's class also digests of its methods."""
     if not _is_of_others(kind):
         return f"{kind.__module__}.{kind.__qualname__}"
-    attrs = vars(kind).values()
-    code = [_digest(each.__code__) for each in attrs if isinstance(each, FunctionType)]
-    return " ".join([kind.__qualname__, *code])
+    methods = [each for each in vars(kind).values() if isinstance(each, FunctionType)]
+    code = [_digest(method.__code__) for method in methods]
+    return " ".join([kind.__qualname__, *code, *_count_patterns(methods)])
+
+
+def _count_patterns(functions: Iterable[FunctionType]) -> Iterator[str]:
+    """Yield the number of patterns in each global pattern table of functions."""
+    for function in functions:
+        for name in function.__code__.co_names:
+            table = function.__globals__.get(name)
+            if type(table).__module__ == "torch._inductor.pattern_matcher":
+                patterns = getattr(table, "patterns", {})
+                yield str(sum(map(len, patterns.values())))
 
 
 def _parts(value: object) -> list[object]:

@@ -98,6 +98,7 @@ def watch(folder: str) -> None:
     changes: dict[str, Change] = {
         "torch.library": origins.watch,
         "torch.utils.cpp_extension": origins.watch_compiling,
+        "torch._inductor.pattern_matcher": origins.watch_patterns,
     }
     for point in ENTRY_POINTS:
         changes[point.module] = watcher.wrap

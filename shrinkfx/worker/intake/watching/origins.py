@@ -7,6 +7,7 @@ or it defines a class that the program takes or returns.
 
 from __future__ import annotations
 
+import inspect
 import mmap
 import os
 import sys
@@ -54,6 +55,7 @@ class Origins:
     def __init__(self) -> None:
         self._registrars: dict[str, dict[str, Origin]] = {}
         self._compiled: dict[str, Origin] = {}
+        self._setup: dict[str, dict[str, None]] = {}
 
     def watch(self, library: ModuleType) -> None:
         """Record each creation of a ``torch.library.Library``.
@@ -94,6 +96,19 @@ class Origins:
 
         extension.load_inline = load_inline  # type: ignore[attr-defined]
 
+    def watch_patterns(self, matcher: ModuleType) -> None:
+        """Record the functions of the user that register patterns of custom passes."""
+        original = matcher.PatternEntry.register
+
+        @wraps(original)
+        def register(*args: object, **kwargs: object) -> object:
+            module, call = _find_setup(sys._getframe(1))
+            if call:
+                self._setup.setdefault(module, {})[call] = None
+            return original(*args, **kwargs)
+
+        matcher.PatternEntry.register = register
+
     def list_origins(
         self, exported: Any, settings: Iterable[object], entries: Iterable[Entry]
     ) -> list[Origin]:
@@ -108,7 +123,43 @@ class Origins:
         first: dict[tuple[str, str], Origin] = {}
         for origin in origins:
             first.setdefault((origin.module, origin.library), origin)
-        return list(first.values())
+        setup = {name: tuple(calls) for name, calls in self._setup.items()}
+        return [replace(o, setup=setup.get(o.module, ())) for o in first.values()]
+
+
+def _find_setup(frame: FrameType | None) -> tuple[str, str]:
+    """Return the user's module that is registering, and the call that made it do so.
+
+    The call is '' if an import repeats the registration, or if the arguments are no
+    literals.
+    """
+    module, function = "", None
+    while frame is not None:
+        file, name = frame.f_code.co_filename, frame.f_globals.get("__name__")
+        if file.startswith("<frozen importlib"):
+            return module, ""
+        if not file.startswith((torch_folder(), "<")) and is_local(file):
+            if module and name != module:
+                break
+            module, function = str(name), frame
+        frame = frame.f_back
+    if function is None or module == MAIN:
+        return module, ""
+    return module, _write_call(function)
+
+
+def _write_call(frame: FrameType) -> str:
+    """Return a running call of a module's function as source code, or ''."""
+    code = frame.f_code
+    count = code.co_argcount + code.co_kwonlyargcount
+    values = {name: frame.f_locals.get(name) for name in code.co_varnames[:count]}
+    takes_more = code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS)
+    if takes_more or frame.f_globals.get(code.co_name) is None:
+        return ""
+    if not all(isinstance(v, (int, float, str, type(None))) for v in values.values()):
+        return ""
+    arguments = (f"{name}={value!r}" for name, value in values.items())
+    return f"{code.co_name}({', '.join(arguments)})"
 
 
 def find_custom_operators(exported: Any) -> list[str]:
