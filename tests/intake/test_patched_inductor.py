@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import inspect
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -16,7 +18,7 @@ from torch._inductor.lowering import lowerings, register_lowering
 
 from shrinkfx.intake.preload_choice import choose_preloads, render_settings
 from shrinkfx.protocol.captured import CapturedProgram, ImportedValue, Origin
-from shrinkfx.worker.intake.watching.origins import find_entries
+from shrinkfx.worker.intake.watching.origins import Origins, find_entries
 from shrinkfx.worker.intake.watching.programs import describe_entries
 
 pytestmark = pytest.mark.torch
@@ -232,3 +234,47 @@ def test_lowering_that_main_of_script_installs_is_copied_with_its_function(
     assert "def lower(x):" in text
     assert "def put" not in text
     assert text.endswith(f"import {LOWERING}\n\n{IN_TABLE} = lower\n")
+
+
+FUSING = """
+def register(matcher):
+    matcher.PatternEntry().register()
+
+def install(eps=1e-6):
+    register(MATCHER)
+
+def install_all(tables):
+    register(MATCHER)
+"""
+
+
+class PatternEntry:
+    """A class with the method of Inductor's pattern matcher that is watched."""
+
+    def register(self) -> None:
+        pass
+
+
+def test_call_that_registers_patterns_is_repeated_in_a_preload(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "fusing.py").write_text(FUSING)
+    monkeypatch.syspath_prepend(tmp_path)
+    fusing = importlib.import_module("fusing")
+    matcher = ModuleType("matcher")
+    monkeypatch.setattr(matcher, "PatternEntry", PatternEntry, raising=False)
+    monkeypatch.setattr(fusing, "MATCHER", matcher, raising=False)
+    monkeypatch.setattr(PatternEntry, "register", PatternEntry.register)
+    origins = Origins()
+    origins.watch_patterns(matcher)
+    fusing.install()
+    fusing.install_all([matcher])  # no literal
+    exported = torch.export.export(torch.nn.ReLU(), (torch.ones(2),))
+    (origin,) = origins.list_origins(exported, [fusing.install], ())
+    assert origin.setup == ("install(eps=1e-06)",)
+    chosen = choose_preloads(CapturedProgram(origins=(origin,)), tmp_path, tmp_path)
+    module, generated = chosen.names
+    assert module == "fusing"
+    text = Path(generated).read_text()
+    assert text.endswith("from fusing import install\n\ninstall(eps=1e-06)\n")
+    assert "a generated preload calls fusing.install(eps=1e-06)" in chosen.notes

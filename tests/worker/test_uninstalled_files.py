@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -15,6 +16,7 @@ from torch import fx
 from torch._inductor.codegen.cpp import CppOverrides
 from torch._inductor.custom_graph_pass import CustomGraphPass
 from torch._inductor.lowering import lowerings, make_pointwise
+from torch._inductor.pattern_matcher import PatternMatcherPass
 from torch._inductor.virtualized import ops
 
 from shrinkfx.program.uninstalled_files import UninstalledFiles
@@ -128,6 +130,27 @@ def test_object_of_a_user_class_is_identified_by_code_not_by_module() -> None:
     before = Snapshot()
     assert describe_change("my.passes", "1") == describe_change("__main__", "1")
     assert describe_change("my.passes", "1") != describe_change("my.passes", "2")
+
+
+_FUSES = """
+class Fuse:
+    def __call__(self, graph):
+        TABLE.apply(graph)
+"""
+
+
+def test_custom_pass_is_described_with_the_number_of_its_patterns() -> None:
+    table = PatternMatcherPass()
+    names: dict[str, Any] = {"__name__": "my.passes", "TABLE": table}
+    exec(_FUSES, names)
+    before = Snapshot()
+    with torch._inductor.config.patch(post_grad_custom_post_pass=names["Fuse"]()):
+        empty = before.changes({}).places
+        entry: Any = None
+        table.patterns["call_function", torch.relu].append(entry)
+        assert before.changes({}).places != empty
+        table.patterns.clear()
+        assert before.changes({}).places == empty
 
 
 # --- files

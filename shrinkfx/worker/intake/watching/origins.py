@@ -292,10 +292,10 @@ def _classes(exported: Any) -> Iterator[type]:
         kind = getattr(spec, "type", None)
         if isinstance(kind, type):
             yield kind
-        children = getattr(spec, "children_specs", None)
-        if children is None and hasattr(spec, "children"):
-            children = spec.children()
-        stack += children or ()
+        if hasattr(spec, "children"):
+            stack += spec.children()
+        else:
+            stack += getattr(spec, "children_specs", ())
 
 
 def _of_classes(classes: Iterable[type]) -> Iterator[Origin]:
