@@ -175,8 +175,9 @@ class WrongValue(Message):
         if self.lost:
             return f"The write of {what} is lost in the graph that Inductor lowers"
         if self.functionalized:
-            same = "without Inductor, torch.func.functionalize gives the same result"
-            return f"Functionalization changes the result of {what}: {same}"
+            same = "torch.func.functionalize gives the same wrong result"
+            start = f"Functionalization changes the result of {what}"
+            return f"{start}: without Inductor, {same}"
         if self.decomposition:
             is_wrong = self.wrong is not None and self.wrong.exact == "eager"
             verb = "is wrong" if is_wrong else "computes another result than eager"
