@@ -69,13 +69,18 @@ def _find(reduced: ReducedProgram, view: Path) -> WrongValue:
 
 
 def _quote(reduced: ReducedProgram, folder: Path, found: WrongValue) -> Quoted:
-    """Quote the part of the kernel that computes the culprit operators, if it is short.
+    """Quote the wrong kernel, or the part that computes the culprit operators.
 
-    A kernel repeats itself for the elements that do not fill a vector; the first part
-    is quoted. The lines of these operators are marked if others are quoted with them.
+    A kernel that computes other operators, or is long, is quoted around the lines of
+    the culprits, which are marked. It repeats itself for the elements that do not fill
+    a vector; the first such part is quoted.
+
+    Returns:
+        No lines if that part is long, too, or if the kernel is right.
     """
     file = folder / "anatomy.json"
-    if not (found.kernel and found.culprits and file.exists()):
+    is_wrong = found.kernel and found.culprits and not found.amplifies
+    if not (is_wrong and file.exists()):
         return ()
     view = CompiledView(Anatomy.from_line(file.read_text()), reduced.candidate)
     failing = view.locate(found.kernel)
@@ -87,10 +92,11 @@ def _quote(reduced: ReducedProgram, folder: Path, found: WrongValue) -> Quoted:
         is_near = not marked or number - marked[-1] <= _GAP
         if names & culprits and is_near:
             marked.append(number)
+    body = code.text.partition("\n'''")[0].rstrip()  # Triton's is in a string
+    whole = range(code.head(), body.count("\n") + 1)
     shown = range(0)
-    if fused and fused <= culprits:  # the kernel computes nothing else
-        end = len(code.text.rstrip().split("\n"))
-        shown, marked = range(code.head(), end), []
+    if fused and fused <= culprits and len(whole) <= _MOST_LINES:
+        shown, marked = whole, []
     elif marked:
         shown = range(code.around(marked[0]).start, code.around(marked[-1]).stop)
     if len(shown) > _MOST_LINES:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
@@ -226,8 +227,8 @@ def describe_error(wrong: Wrong, differ: str) -> str:
     is_one = wrong.of == 1
     text = f"{wrong.wrong} of {wrong.of} values {differ}"
     if is_one:
-        singular = differ.replace("do not", "does not").replace("differ", "differs")
-        text = f"the value {singular}"
+        singular = re.sub(r"\bdo not\b", "does not", differ)
+        text = "the value " + re.sub(r"\bdiffer\b", "differs", singular)
     if wrong.of_signs:
         return f"{text} (in the sign of zero)"
     if wrong.largest is not None:

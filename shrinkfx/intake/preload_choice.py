@@ -76,7 +76,7 @@ def choose_preloads(
             chosen.copy_definitions(origin, called, others)
         else:
             chosen.add_origin(origin, found.get(origin.module), called)
-            chosen.add_setup(origin)
+            chosen.add_registering_calls(origin)
     others = _unset(others, chosen.files)
     copied = {k: v for k, v in others.items() if v.is_imported}
     chosen.set_settings(copied)
@@ -106,7 +106,6 @@ def choose_session_preloads(
         found = _find_modules(imported, cwd)
         for origin in imported:
             chosen.add_origin(origin, found.get(origin.module))
-            chosen.add_setup(origin)
     others = {k: v for k, v in program.others.items() if is_setting(k)}
     others = _unset(others, files or chosen.files)
     copied = {k: v for k, v in others.items() if v.is_imported and not named}
@@ -165,16 +164,17 @@ class _ChosenPreloads:
             remark = remark or _PRELOADING.format(origin.module, origin.why)
         self._add(name, remark)
 
-    def add_setup(self, origin: Origin) -> None:
+    def add_registering_calls(self, origin: Origin) -> None:
         """Add a generated preload with the calls in which a module registered."""
-        names = dict.fromkeys(call.partition("(")[0] for call in origin.setup)
+        calls = origin.registering_calls
+        names = dict.fromkeys(call.partition("(")[0] for call in calls)
         imports = [f"from {origin.module} import {name}" for name in names]
-        for call in origin.setup:
+        for call in calls:
             self._add("", f"a generated preload calls {origin.module}.{call}")
         if imports:
-            text = "\n".join([*imports, "", *origin.setup, ""])
-            name = f"setup_{origin.module.replace('.', '_')}"
-            self._add(self._write(name, text, _SETUP))
+            text = "\n".join([*imports, "", *calls, ""])
+            name = f"calls_{origin.module.replace('.', '_')}"
+            self._add(self._write(name, text, _CALLS))
 
     def copy_definitions(
         self, origin: Origin, called: str, settings: Mapping[str, ImportedValue]
@@ -471,7 +471,7 @@ FILE = "preload_settings"
 SETTINGS = "settings as they were where it was called"
 """The content of that file, as its docstring describes it."""
 
-_SETUP = "calls that registered patterns"
+_CALLS = "calls that registered patterns"
 
 
 def _statements(

@@ -101,8 +101,8 @@ class Origin:
         why: why the program needs it.
         called: a function of the module registered something when it was called, so
             that an import alone does not.
-        setup: calls of functions of the module that registered patterns, such as
-            ``install()``.
+        registering_calls: calls of functions of the module that registered patterns,
+            such as ``install()``.
     """
 
     module: str
@@ -111,7 +111,7 @@ class Origin:
     is_local: bool
     why: str
     called: bool = False
-    setup: tuple[str, ...] = ()
+    registering_calls: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

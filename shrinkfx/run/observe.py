@@ -350,8 +350,13 @@ class InputProgram:
         return replace(self, client=replace(self.client, options=options))
 
 
-def find_input_failure(original: InputProgram) -> InputFailure:
+def find_input_failure(
+    original: InputProgram, advice: Sequence[str] = ()
+) -> InputFailure:
     """Reproduce the failure, or return what an earlier session has recorded.
+
+    Args:
+        advice: what comes first in the advice if the program does not fail.
 
     Raises:
         NotReproducible: the program does not fail as asked, or as in its script.
@@ -360,7 +365,7 @@ def find_input_failure(original: InputProgram) -> InputFailure:
     context = original.context
     known = context.journal.fact(_INPUT_FACT)
     if known is None:
-        with add_missing_state_advice(context.options.lacking):
+        with add_missing_state_advice([*advice, *context.options.lacking]):
             failure = _reproduce_kind_or_alike(original)
         _require_same_as_script(original, failure.base.target)
         wanted, seen = context.options.until or "", failure.base.target.kind
@@ -695,8 +700,8 @@ def reproduce_failure(context: RunContext) -> Subject:
         original, causes = _describe_original(context)
         faults = merge_mismatch_lines(causes.mismatches)
         faults += map(format_finding, causes.examined)
-        with add_missing_state_advice([_FAULT.format(text) for text in faults]):
-            unchanged = find_input_failure(original)
+        advice = [_FAULT.format(text) for text in faults]
+        unchanged = find_input_failure(original, advice)
     program = _subject(original, unchanged, causes)
     program = _in_a_form_that_fails(program, original)
     in_file, cut = original.described.description.operators, program.before.operators

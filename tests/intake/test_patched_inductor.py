@@ -6,6 +6,7 @@ import functools
 import importlib
 import inspect
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -18,6 +19,7 @@ from torch._inductor.lowering import lowerings, register_lowering
 
 from shrinkfx.intake.preload_choice import choose_preloads, render_settings
 from shrinkfx.protocol.captured import CapturedProgram, ImportedValue, Origin
+from shrinkfx.worker.intake.watching.event_log import torch_folder
 from shrinkfx.worker.intake.watching.origins import Origins, find_entries
 from shrinkfx.worker.intake.watching.programs import describe_entries
 
@@ -244,7 +246,30 @@ def install(eps=1e-6):
     register(MATCHER)
 
 def install_all(tables):
-    register(MATCHER)
+    MATCHER.PatternEntry().register()
+
+def install_changed(eps):
+    eps += 1
+    MATCHER.PatternEntry().register()
+
+def install_at(eps, /):
+    MATCHER.PatternEntry().register()
+
+def compile():
+    lazy_init(MATCHER)
+"""
+
+
+LAZY_INIT = """
+def lazy_init(matcher):
+    matcher.PatternEntry().register()
+"""
+
+PACKED = """
+import torch
+from . import fuse
+fuse.MATCHER = torch.MATCHER
+fuse.install()
 """
 
 
@@ -269,9 +294,29 @@ def test_call_that_registers_patterns_is_repeated_in_a_preload(
     origins.watch_patterns(matcher)
     fusing.install()
     fusing.install_all([matcher])  # no literal
+    fusing.install_changed(1)
+    fusing.install_at((1, "a"))
+    code = compile(LAZY_INIT, f"{torch_folder()}/_inductor/fx_passes/a.py", "exec")
+    exec(code, vars(fusing))
+    fusing.compile()  # PyTorch registers its own patterns
+    (tmp_path / "repeats.py").write_text("import fusing\nfusing.install(2)\n")
+    importlib.import_module("repeats")  # an import of fusing does not repeat it
+    package = tmp_path / "packed"
+    package.mkdir()
+    (package / "fuse.py").write_text(FUSING)
+    (package / "__init__.py").write_text(PACKED)
+    monkeypatch.setattr(torch, "MATCHER", matcher, raising=False)
+    packed = importlib.import_module("packed.fuse")  # an import repeats its call
     exported = torch.export.export(torch.nn.ReLU(), (torch.ones(2),))
-    (origin,) = origins.list_origins(exported, [fusing.install], ())
-    assert origin.setup == ("install(eps=1e-06)",)
+    of_pass = [fusing.install, packed.install]
+    origin, other = origins.list_origins(exported, of_pass, ())
+    assert other.registering_calls == ()
+    assert origin.registering_calls == (
+        "install(eps=1e-06)",
+        "install_at((1, 'a'))",
+        "install(eps=2)",
+    )
+    origin = replace(origin, registering_calls=origin.registering_calls[:1])
     chosen = choose_preloads(CapturedProgram(origins=(origin,)), tmp_path, tmp_path)
     module, generated = chosen.names
     assert module == "fusing"

@@ -319,7 +319,8 @@ def test_writes_that_functionalization_changes_are_named(tmp_path: Path) -> None
             return made
 
     program, result = exported(Writes(), X), torch.func.functionalize(Writes())(X)
-    assert not result.equal(Writes()(X))  # a bug of torch 2.15.0
+    if result.equal(Writes()(X)):
+        pytest.skip("this version of PyTorch has no such bug")
     made = fx.Graph()
     x = made.placeholder("x")
     zero = made.call_function(aten.sub.Tensor, (x, x))

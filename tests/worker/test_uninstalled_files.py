@@ -136,15 +136,22 @@ _FUSES = """
 class Fuse:
     def __call__(self, graph):
         TABLE.apply(graph)
+
+def fuse(graph):
+    TABLE.apply(graph)
 """
 
 
-def test_custom_pass_is_described_with_the_number_of_its_patterns() -> None:
+@pytest.mark.parametrize("custom_pass", ["Fuse()", "fuse"])
+def test_custom_pass_is_described_with_the_number_of_its_patterns(
+    custom_pass: str,
+) -> None:
     table = PatternMatcherPass()
     names: dict[str, Any] = {"__name__": "my.passes", "TABLE": table}
     exec(_FUSES, names)
+    value = eval(custom_pass, names)
     before = Snapshot()
-    with torch._inductor.config.patch(post_grad_custom_post_pass=names["Fuse"]()):
+    with torch._inductor.config.patch(post_grad_custom_post_pass=value):
         empty = before.changes({}).places
         entry: Any = None
         table.patterns["call_function", torch.relu].append(entry)

@@ -390,7 +390,7 @@ def add_missing_state_advice(lacking: Sequence[str]) -> Iterator[None]:
         raise
     except NotReproducible as error:
         advice = join_lines([*lacking, error.advice])
-        so = error.wanted, error.runs, error.seen, advice, error.seconds
+        so = error.wanted, error.runs, error.seen, advice, error.seconds, error.kind
         raise NotReproducible(*so) from error
 
 

@@ -439,12 +439,12 @@ def resolve_captured_program(
             *preloads.notes,
             *preloads.lacking,
         ),
-        lacking=(*preloads.lacking, *_also_in_eager(place)),
+        lacking=(*preloads.lacking, *_describe_failure_in_eager(place)),
         in_script=choice.failure,
     )
 
 
-def _also_in_eager(place: Path) -> tuple[str, ...]:
+def _describe_failure_in_eager(place: Path) -> tuple[str, ...]:
     """Return advice if the second run of a script, without Inductor, failed too."""
     if not (place / UNDECOMPOSED).exists():
         return ()

@@ -491,15 +491,15 @@ def quote_failing_code(explanation: Explanation, comment: str) -> str:
     # In optimized code, the line of an address is only roughly known.
     place = "here or nearby" if access and access.address else "here"
     values = explanation.values or WrongValue()
-    if len(values.culprits) in range(1, _NAMED + 1):
-        called = (operator.operator for operator in values.culprits)
-        place = ", ".join(dict.fromkeys(map(strip_default_overload, called)))
     # A kernel that reads an operator's undeclared result is right.
     is_right = find_operator_mismatch(explanation) is not None
     for code in quoted_code(explanation):
         is_of_values = bool(code) and code is values.code
         if is_of_values and is_right:
             continue
+        if is_of_values and len(values.culprits) <= _NAMED:
+            called = (operator.operator for operator in values.culprits)
+            place = ", ".join(dict.fromkeys(map(strip_default_overload, called)))
         if is_of_values or any(line.at_fault for line in code):
             return "\n".join(_marked(code, f"  {comment} <-- {place}"))
     return ""

@@ -128,8 +128,8 @@ class Check:
             # Only AOTInductor's kernels are recorded; most of them are the same.
             setup = replace(setup, backend=Backend.AOTI)
         # Inductor finds a compiled graph by its options: all runs have the same.
-        is_kept = options.package and setup.backend == Backend.INDUCTOR
-        if reads_kernels or options.evidence or is_kept:
+        caches_graph = options.package and setup.backend == Backend.INDUCTOR
+        if reads_kernels or options.evidence or caches_graph:
             inductor = {**setup.inductor, **evidence.PROVENANCE}
             setup = replace(setup, inductor=inductor)
         with contextlib.ExitStack() as stack:

@@ -397,7 +397,7 @@ def add_graph_results(
             _measure_results(got, _run_functionalized(program, known), ran.tolerance)
             == []
         ):
-            return replace(facts, functionalized=_list_writing(writers))
+            return replace(facts, functionalized=_list_writes_and_views(writers))
         return replace(facts, lost=_find_lost_write(writers, program, known, got, ran))
     for node in program.nodes:
         parts = _parts(graph, node.name, ran.origins)
@@ -482,16 +482,33 @@ def _run_functionalized(graph: fx.Graph, known: Known) -> list[Any]:
         return []
 
 
-def _list_writing(writers: list[fx.Node]) -> tuple[str, ...]:
+def _list_writes_and_views(writers: list[fx.Node]) -> tuple[str, ...]:
     """List the operators that write in place, and the views through which they do."""
     nodes = dict.fromkeys(writers)
-    pending = [node for writer in writers for node in writer.all_input_nodes]
+    pending = [node for writer in writers for node in _list_written(writer)]
     while pending:
         node = pending.pop()
+        is_part = node.target is operator.getitem
         if is_view(node):
             nodes[node] = None
-            pending += node.all_input_nodes
+        if is_part or is_view(node):
+            pending += node.all_input_nodes[:1]
     return tuple(node.name for node in nodes)
+
+
+def _list_written(writer: fx.Node) -> list[fx.Node]:
+    """List the operands that a node writes into; all of them if that is not known."""
+    schema = getattr(writer.target, "_schema", None)
+    written = (
+        [
+            value
+            for argument, value in zip(schema.arguments, writer.args, strict=False)
+            if argument.alias_info is not None and argument.alias_info.is_write
+        ]
+        if schema
+        else writer.all_input_nodes
+    )
+    return [value for value in written if isinstance(value, fx.Node)]
 
 
 def _find_lost_write(

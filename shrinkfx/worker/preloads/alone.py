@@ -9,14 +9,7 @@ import importlib
 import os
 import re
 import sys
-from collections.abc import (
-    Callable,
-    Hashable,
-    Iterable,
-    Iterator,
-    Mapping,
-    Sequence,
-)
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -187,12 +180,14 @@ _IGNORED = (
     "torch.optim.",
     "torch.testing.",
     "triton.runtime.jit.",
-    # Caches and counters that change when a preload traces a pattern.
-    *("torch._ops.", "torch._subclasses.fake_tensor.", "torch._subclasses.meta_utils."),
-    *("torch.fx.graph_module.", "torch.fx.operator_schemas.", "torch.fx.traceback."),
-    "torch._higher_order_ops.flex_attention.",
 )
 """Modules that do not affect compilation, or that only list names."""
+
+_TRACING = re.compile(
+    r" (cached_ops|_SCHEMA_TO_SIGNATURE_CACHE): | DESCRIBER_NEXT_ID$| current_meta\b"
+    r"| _loader: next_id$| FakeTensorMode: cache_(hits|misses)$| \w+: __slotnames__$"
+)
+"""Places of caches and counters that change when a preload traces a pattern."""
 
 Place = tuple[int, Hashable]
 """The id of the object that holds a value, and the key or name in it."""
@@ -246,6 +241,8 @@ class Snapshot:
                 description = _description(value)
                 # An index is no stable key: removing an element moves the next ones.
                 name = f"{holder} {description if isinstance(key, int) else _key(key)}"
+                if _TRACING.search(name):
+                    continue
                 places[name] = places.get(name, "") + description
                 if _is_own(value) or (known and self._is_replacement(key, value)):
                     user.append(name)
@@ -321,8 +318,7 @@ def _is_table(value: object) -> bool:
     if issubclass(kind, (ModuleType, torch.Tensor, FunctionType)):
         return False
     home = getattr(value if issubclass(kind, type) else kind, "__module__", None)
-    is_searched = str(home).partition(".")[0] in SEARCHED_PACKAGES
-    return is_searched and not f"{home}.".startswith(_IGNORED)
+    return isinstance(home, str) and home.partition(".")[0] in SEARCHED_PACKAGES
 
 
 def _entries(value: Any) -> Iterator[tuple[Hashable, Any]]:
@@ -419,23 +415,24 @@ def _kind(kind: type) -> str:
         return f"{kind.__module__}.{kind.__qualname__}"
     methods = [each for each in vars(kind).values() if isinstance(each, FunctionType)]
     code = [_digest(method.__code__) for method in methods]
-    return " ".join([kind.__qualname__, *code, *_count_patterns(methods)])
+    counts = [count for method in methods for count in _count_patterns(method)]
+    return " ".join([kind.__qualname__, *code, *counts])
 
 
-def _count_patterns(functions: Iterable[FunctionType]) -> Iterator[str]:
-    """Yield the number of patterns in each global pattern table of functions."""
-    for function in functions:
-        for name in function.__code__.co_names:
-            table = function.__globals__.get(name)
-            if type(table).__module__ == "torch._inductor.pattern_matcher":
-                patterns = getattr(table, "patterns", {})
-                yield str(sum(map(len, patterns.values())))
+def _count_patterns(function: FunctionType) -> Iterator[str]:
+    """Yield the number of patterns in each global pattern table of a function."""
+    for name in function.__code__.co_names:
+        table = function.__globals__.get(name)
+        if type(table).__module__ == "torch._inductor.pattern_matcher":
+            patterns = getattr(table, "patterns", {})
+            yield str(sum(map(len, patterns.values())))
 
 
 def _parts(value: object) -> list[object]:
     match value:
         case FunctionType():
-            return [_digest(value.__code__), *_read_closure(value)]
+            counts = _count_patterns(value)
+            return [_digest(value.__code__), *_read_closure(value), *counts]
         case partial():
             return [value.func, *value.args, *value.keywords.values()]
         case MethodType() | staticmethod() | classmethod():

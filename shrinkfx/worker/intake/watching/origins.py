@@ -7,6 +7,9 @@ or it defines a class that the program takes or returns.
 
 from __future__ import annotations
 
+import ast
+import contextlib
+import dis
 import inspect
 import mmap
 import os
@@ -55,7 +58,7 @@ class Origins:
     def __init__(self) -> None:
         self._registrars: dict[str, dict[str, Origin]] = {}
         self._compiled: dict[str, Origin] = {}
-        self._setup: dict[str, dict[str, None]] = {}
+        self._calls: dict[str, dict[str, None]] = {}
 
     def watch(self, library: ModuleType) -> None:
         """Record each creation of a ``torch.library.Library``.
@@ -102,9 +105,9 @@ class Origins:
 
         @wraps(original)
         def register(*args: object, **kwargs: object) -> object:
-            module, call = _find_setup(sys._getframe(1))
+            module, call = _find_registering_call(sys._getframe(1))
             if call:
-                self._setup.setdefault(module, {})[call] = None
+                self._calls.setdefault(module, {})[call] = None
             return original(*args, **kwargs)
 
         matcher.PatternEntry.register = register
@@ -123,43 +126,79 @@ class Origins:
         first: dict[tuple[str, str], Origin] = {}
         for origin in origins:
             first.setdefault((origin.module, origin.library), origin)
-        setup = {name: tuple(calls) for name, calls in self._setup.items()}
-        return [replace(o, setup=setup.get(o.module, ())) for o in first.values()]
+        return [
+            replace(origin, registering_calls=tuple(self._calls.get(origin.module, ())))
+            for origin in first.values()
+        ]
 
 
-def _find_setup(frame: FrameType | None) -> tuple[str, str]:
-    """Return the user's module that is registering, and the call that made it do so.
+_REGISTERING = (
+    "_inductor/pattern_matcher.py",
+    "utils/_config_module.py",
+    "utils/_contextlib.py",
+)
+"""The files of PyTorch that are between a user's call and the registration."""
 
-    The call is '' if an import repeats the registration, or if the arguments are no
-    literals.
+
+def _find_registering_call(frame: FrameType | None) -> tuple[str, str]:
+    """Return the user's module that registers a pattern, and its call that does so.
+
+    It is the outermost call in the module that can be written as source code.
+
+    Returns:
+        ``("", "")`` if there is no such call, if PyTorch itself registers, or if an
+        import of the module repeats the call.
     """
-    module, function = "", None
+    frames: list[FrameType] = []
     while frame is not None:
-        file, name = frame.f_code.co_filename, frame.f_globals.get("__name__")
-        if file.startswith("<frozen importlib"):
-            return module, ""
-        if not file.startswith((torch_folder(), "<")) and is_local(file):
-            if module and name != module:
-                break
-            module, function = str(name), frame
+        file, module = frame.f_code.co_filename, frame.f_globals.get("__name__")
+        is_users = not file.startswith((torch_folder(), "<")) and is_local(file)
+        if frames and module != frames[-1].f_globals.get("__name__"):
+            break
+        if is_users:
+            frames.append(frame)
+        elif file.startswith(torch_folder()) and not file.endswith(_REGISTERING):
+            return "", ""
         frame = frame.f_back
-    if function is None or module == MAIN:
-        return module, ""
-    return module, _write_call(function)
+    name = str(frames[-1].f_globals.get("__name__")) if frames else MAIN
+    while frame is not None and frame.f_code.co_name != "<module>":
+        frame = frame.f_back
+    importer = frame.f_globals.get("__name__") if frame is not None else MAIN
+    is_repeated = f"{name}.".startswith(f"{importer}.")
+    if name == MAIN or is_repeated or frames[-1].f_code.co_name == "<module>":
+        return "", ""
+    calls = (_write_call(each) for each in reversed(frames))
+    return name, next(filter(None, calls), "")
 
 
 def _write_call(frame: FrameType) -> str:
     """Return a running call of a module's function as source code, or ''."""
     code = frame.f_code
-    count = code.co_argcount + code.co_kwonlyargcount
-    values = {name: frame.f_locals.get(name) for name in code.co_varnames[:count]}
+    count, first = code.co_argcount + code.co_kwonlyargcount, code.co_posonlyargcount
+    names = code.co_varnames[:count]
     takes_more = code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS)
-    if takes_more or frame.f_globals.get(code.co_name) is None:
+    stored = (i for i in dis.get_instructions(code) if "STORE_FAST" in i.opname)
+    changed = {str(name) for i in stored for name in _as_tuple(i.argval)}
+    values = [frame.f_locals.get(name) for name in names]
+    if takes_more or changed.intersection(names) or not all(map(_is_literal, values)):
         return ""
-    if not all(isinstance(v, (int, float, str, type(None))) for v in values.values()):
-        return ""
-    arguments = (f"{name}={value!r}" for name, value in values.items())
-    return f"{code.co_name}({', '.join(arguments)})"
+    if code.co_name != getattr(code, "co_qualname", ""):
+        return ""  # no function of the module itself
+    texts = [repr(value) for value in values]
+    named = map("{}={}".format, names[first:], texts[first:])
+    return f"{code.co_name}({', '.join([*texts[:first], *named])})"
+
+
+def _as_tuple(value: object) -> tuple[object, ...]:
+    return value if isinstance(value, tuple) else (value,)
+
+
+def _is_literal(value: object) -> bool:
+    """Return whether the text of a value is Python code for the same value."""
+    with contextlib.suppress(ValueError, SyntaxError):
+        read = ast.literal_eval(repr(value))
+        return type(read) is type(value) and bool(read == value)
+    return False
 
 
 def find_custom_operators(exported: Any) -> list[str]:
