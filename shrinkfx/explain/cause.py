@@ -281,7 +281,7 @@ def _add_mismatch(found: Explanation, mismatch: OperatorMismatch) -> Explanation
     return replace(found, cause=cause, culprits=(mismatch.operator,))
 
 
-_RECORDED = " The program also fails with AOTInductor, which this analysis used."
+_RECORDED = " The program also fails with AOTInductor, whose code was analyzed."
 """Said after a sentence about a kernel, if torch.compile compiled the program."""
 
 _UNEXPLAINED = "; why is not known"

@@ -268,7 +268,7 @@ def clear_operators(
     return found
 
 
-_RETURNED = "when it also returns inner values"
+_RETURNED = "if its inner values are returned, too"
 _UNFUSED = {"max_fusion_size": 1, "epilogue_fusion": False, "prologue_fusion": False}
 
 
@@ -297,7 +297,7 @@ def _tested_without_fusion(
     together = select_operators(reduced.candidate, names | producers)
     found = replace(found, culprits=together)
     if _passes(reduced, found, ending):
-        return replace(found, fused=f"{_RETURNED} and nothing is fused")
+        return replace(found, fused="without fusion")
     why = f"whether the program fails without fusion: {data.unknown}"
     return replace(found, unknown=(*found.unknown, why))
 

@@ -37,8 +37,8 @@ _UNFIT = (
 )
 
 _EXACT = {
-    "eager": "eager's result is confirmed in float64",
-    "compiled": "the compiled result is confirmed in float64",
+    "eager": "a float64 run of eager agrees with eager",
+    "compiled": "a float64 run of eager agrees with the compiled result",
     "both": "both results are near eager in float64",
     "neither": "neither result is confirmed in float64",
 }
@@ -161,7 +161,8 @@ class WrongValue(Message):
             how = f"{_OTHER_VALUES}: {describe_error(wrong, 'differ')}"
         is_open = wrong.is_undecided
         result = "another result than eager" if is_open else "a wrong result"
-        measured = _EITHER_SIGN * wrong.of_signs + _SEPARATED * self.separated
+        is_separated = self.separated and not self.fused
+        measured = _EITHER_SIGN * wrong.of_signs + _SEPARATED * is_separated
         measured += _UNFIT.format(wrong.unfit) * bool(wrong.unfit)
         if self.without:
             measured += _WITHOUT.format(_some([o.operator for o in self.without]))
@@ -183,11 +184,13 @@ class WrongValue(Message):
             is_wrong = self.wrong is not None and self.wrong.exact == "eager"
             verb = "is wrong" if is_wrong else "computes another result than eager"
             return f"The decomposition of {what} by {self.decomposition} {verb}"
-        already = "Before code generation, the graph already gives another result"
-        return f"{already} of {what}"
+        already = "Run in eager, the graph that Inductor lowers already gives another"
+        return f"{already} result of {what}"
 
     def _first(self, wrong: Wrong) -> str:
-        if wrong.metadata or self.is_vague or (self.is_named and not self.tiny):
+        is_quoted = wrong.of == 1 and not (self.rewritten or wrong.of_signs)
+        is_stated = self.is_named or is_quoted
+        if wrong.metadata or self.is_vague or (is_stated and not self.tiny):
             return ""
         where = f"{wrong.got} at {[*wrong.first]}"
         kind = "different" if wrong.is_undecided else "wrong"
@@ -224,27 +227,28 @@ def describe_error(wrong: Wrong, differ: str) -> str:
     if wrong.metadata:
         return wrong.metadata
     facts = []
-    is_one = wrong.of == 1
+    is_one, is_nan = wrong.of == 1, wrong.nans > wrong.nans_expected
     text = f"{wrong.wrong} of {wrong.of} values {differ}"
-    if is_one:
+    if is_one and is_nan:
+        text = "the value " + re.sub(r"\b(do not|differ.*)$", "is NaN", differ)
+    elif is_one:
         singular = re.sub(r"\bdo not\b", "does not", differ)
         text = "the value " + re.sub(r"\bdiffer\b", "differs", singular)
     if wrong.of_signs:
         return f"{text} (in the sign of zero)"
     if wrong.largest is not None:
-        error = f"{'error' if is_one else 'largest error'} {wrong.largest:.3g}"
+        error = f"largest error {wrong.largest:.3g}"
+        if is_one:
+            error = f"{wrong.got} instead of {wrong.expected}"
         is_small = wrong.ulps is not None and wrong.ulps < _MOST_ULPS
         facts.append(f"{error}, {wrong.ulps:.3g} ulps" if is_small else error)
     if wrong.exact:
         facts.append(_EXACT[wrong.exact])
     more = f" ({'; '.join(facts)})" if facts else ""
-    if wrong.nans > wrong.nans_expected:
+    if is_nan and not is_one:
         born = wrong.nans - wrong.nans_expected
-        text += f", {born} of them NaN" if born < wrong.wrong else _ALL_NAN[is_one]
+        text += f", {born} of them NaN" if born < wrong.wrong else ", all NaN"
     return f"{text}{more}"
-
-
-_ALL_NAN = ", all NaN", ": it is NaN"
 
 
 def join_operators(operators: Sequence[Operator]) -> str:

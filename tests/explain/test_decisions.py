@@ -422,7 +422,7 @@ def test_only_passes_are_tried_if_the_graph_was_changed() -> None:
     compiler = Rewrites(does_without=needs(Subsystem.POST_GRAD, 7))
     found = explain(minimum(compiler), KnownFacts())
     assert found.cause == (
-        "Before code generation, the graph already gives another result of "
+        "Run in eager, the graph that Inductor lowers already gives another result of "
         "aten.tanh.default: the result has another dtype. No kernel is at fault.",
         "The failure disappears when post-grad pass 7 (pass_7) is skipped: the "
         "failure needs the change that this pass makes to the graph.",

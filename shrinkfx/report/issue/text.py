@@ -519,6 +519,7 @@ def _marked(lines: Sequence[CodeLine], comment: str) -> Iterator[str]:
 def title_of(facts: IssueFacts, explanation: Explanation, traits: Traits) -> str:
     """Return the first title of the template that is short enough."""
     known = explanation.values or WrongValue()
+    compiler = "Inductor" if facts.backend is Backend.INDUCTOR else "AOTInductor"
     decided = not known.is_undecided
     found = known.wrong if len(explanation.culprits) == 1 or not decided else None
     symptom, preposition, detail = _symptom(facts, found, decided=decided)
@@ -545,7 +546,7 @@ def title_of(facts: IssueFacts, explanation: Explanation, traits: Traits) -> str
     values = {
         **vars(facts),
         **_values_of_failure(facts, explanation),
-        "label": "Inductor" if facts.backend is Backend.INDUCTOR else "AOTInductor",
+        "label": "functionalization" if known.functionalized else compiler,
         "symptom": symptom,
         "preposition": preposition,
         "detail": detail,

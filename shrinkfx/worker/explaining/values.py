@@ -309,15 +309,18 @@ class _Comparison:
         return wrong
 
     def _exact(self, node: fx.Node, others: Known) -> torch.Tensor | None:
-        """Return the value in float64; None if it is unknown, or made of integers."""
+        """Return the value in float64; None if it is unknown.
+
+        It is None, too, if integers are computed from integers: they may overflow.
+        """
         try:
             value = recompute(node, others, exactly=True)
         except CannotRecompute:
             return None
         part = list_nodes_between(node, others)
         used = [value, *(others.get(n) for at in part for n in at.all_input_nodes)]
-        is_tensor = isinstance(value, torch.Tensor)
-        return value if is_tensor and any(map(_is_inexact, used)) else None
+        is_tensor = isinstance(value, torch.Tensor) and any(map(_is_inexact, used))
+        return None if not is_tensor or any(map(_computes_integers, part)) else value
 
     def _is_not_eagers(self, node: fx.Node, value: Any) -> bool:
         """Return whether a value differs from that of the whole graph's eager run."""
@@ -325,6 +328,13 @@ class _Comparison:
         return (
             measure_tensor_difference(value, expected, self.ran.tolerance) is not None
         )
+
+
+def _computes_integers(node: fx.Node) -> bool:
+    """Return whether an operator computes integers from integers."""
+    value, *used = (n.meta.get("val") for n in (node, *node.all_input_nodes))
+    is_number = isinstance(value, torch.Tensor) and value.dtype is not torch.bool
+    return is_number and not any(map(_is_inexact, (value, *used)))
 
 
 def _is_inexact(value: Any) -> bool:
