@@ -263,6 +263,8 @@ def cases_of_cause() -> Iterator[tuple[str, Case]]:
     alone = WrongValue(culprits=(GUILTY,), kernel="cpp_0", code=unmarked)
     yield case("kernel of a wrong value", values=alone)
     yield case("lines of a wrong value", values=replace(alone, code=code))
+    failing = Chain(code=code)
+    yield case("failing line after a wrong value", chain=failing, values=before)
     right = replace(of_mismatch(), values=replace(alone, code=code))
     yield "right kernel after a mismatch", (FACTS, right)
     access = Access("", "", None, None, None, address="0x8")

@@ -596,3 +596,24 @@ def test_kept_package_refuses_wrong_strides_with_sanity_checks(tmp_path: Path) -
         ]
     assert [s and s.kind for s in seen] == [Kind.MISMATCH, Kind.CHECK_INPUTS]
     assert "unmatched stride" in str(seen[1])
+
+
+@pytest.mark.aoti
+@pytest.mark.every_run
+def test_second_run_with_torch_compile_reuses_the_compiled_graph(
+    tmp_path: Path,
+) -> None:
+    exported = export(Call(lambda x: x.sin() + 1), (torch.rand(4, 6),))
+    save_setup(tmp_path, exported, (torch.rand(4, 6),))
+    second = CheckOptions(package=str(tmp_path / "whole.pt2"))
+    first = replace(second, evidence=str(tmp_path / "evidence.json"))
+    cache = tmp_path / "whole.pt2.cache" / "fxgraph"
+    files = tmp_path / "model.pt2", tmp_path / "inputs.pt"
+    graphs = []
+    with Server(model=files[0], inputs=files[1], backend="inductor") as server:
+        for options in (first, second):
+            ending = server.ask(Request(CheckOriginal(), options))
+            assert classify_ending(ending).passed
+            graphs.append([path for path in cache.rglob("*") if path.is_file()])
+    assert len(graphs[0]) == 1
+    assert graphs[1] == graphs[0]

@@ -315,7 +315,7 @@ def test_writes_that_functionalization_changes_are_named(tmp_path: Path) -> None
     class Writes(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             made = x.exp()
-            made.unfold(1, 1, 2).mul_(2.0)
+            made.unfold(1, 1, 2).mul_(x.t()[0, 0])
             return made
 
     program, result = exported(Writes(), X), torch.func.functionalize(Writes())(X)
@@ -327,6 +327,20 @@ def test_writes_that_functionalization_changes_are_named(tmp_path: Path) -> None
     made.output((made.call_function(aten.add.Tensor, (zero, result)),))
     run = Run(tmp_path, program, X, graph=fx.GraphModule({}, made))
     assert run.judged(result).functionalized == ("mul_", "unfold")
+
+
+def test_float64_is_no_evidence_for_integers_that_overflow(tmp_path: Path) -> None:
+    class Absolute(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.abs().float()
+
+    least = torch.tensor([-32768], dtype=torch.int16)
+    run = Run(tmp_path, exported(Absolute(), least), least)
+    result = torch.tensor([32768.0])
+    run.launch("all", to=result)
+    (computed, *_) = run.judged(result).computed
+    assert computed.wrong
+    assert computed.wrong.exact == ""
 
 
 def test_error_below_tolerance_is_found_if_it_is_the_whole_value(
