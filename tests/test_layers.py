@@ -360,10 +360,10 @@ BUDGETS = {
     "check": 3_381,
     "cli": 1_753,
     "events": 360,
-    "explain": 2_418,
+    "explain": 2_419,
     "failure": 1_490,
     "findings": 892,
-    "intake": 2_025,
+    "intake": 2_024,
     "journal": 377,
     "options": 587,
     "preloads": 920,
@@ -378,7 +378,7 @@ BUDGETS = {
     "testing": 370,
     "top": 175,
     "campaign": 906,
-    "worker": 17_172,
+    "worker": 17_165,
 }
 """The most code lines of each package. Raising one needs a dated reason in
 ``docs/decisions.md``; lower it when a package has become smaller."""

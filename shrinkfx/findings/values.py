@@ -73,8 +73,8 @@ class WrongValue(Message):
         shown_by: later kernels with wrong results that are correct for their inputs.
         call: number of the call of the program, from 1.
         without: operators that were left out because they fail on their inputs.
-        code: the lines of the kernel around those that compute the culprit operators,
-            which are marked.
+        code: the kernel, or its lines around those for the culprit operators, which are
+            marked then.
     """
 
     OLD_NAMES: ClassVar[Mapping[str, str]] = {

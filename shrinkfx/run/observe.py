@@ -23,9 +23,9 @@ from shrinkfx.check.baseline.on_interpreter import probe_baseline
 from shrinkfx.check.baseline.stock import (
     Baseline,
     WholeCandidate,
-    add_missing_state_advice,
     find_baseline,
     find_whole_candidate_baseline,
+    prepend_advice,
     require_failure,
 )
 from shrinkfx.check.baseline.with_caching import (
@@ -365,7 +365,7 @@ def find_input_failure(
     context = original.context
     known = context.journal.fact(_INPUT_FACT)
     if known is None:
-        with add_missing_state_advice([*advice, *context.options.lacking]):
+        with prepend_advice([*advice, *context.options.lacking]):
             failure = _reproduce_kind_or_alike(original)
         _require_same_as_script(original, failure.base.target)
         wanted, seen = context.options.until or "", failure.base.target.kind

@@ -189,7 +189,10 @@ def test_operators_failing_only_when_fused_are_named_together(
     assert total.startswith("aten.sum.")
     assert told.fused
     assert ", give a wrong result" in told.cause[0]
-    assert told.cause[1].startswith("The program passes when it also returns inner")
+    assert told.cause[1] in (
+        "The program passes if its inner values are returned, too.",
+        "The program passes without fusion.",
+    )
 
 
 @pytest.mark.aoti

@@ -280,7 +280,7 @@ def test_capture_is_kept_if_second_run_saves_no_graph(
     assert came.said[-3:] == [
         "captured: no graph fails as Inductor gets it. Running the script again, with "
         "its graphs in eager, to save them before PyTorch decomposes their operators",
-        "captured: the script failed without Inductor, too (exit code 1). The script "
+        "captured: the script failed without Inductor, too (exit code 1): the script "
         "itself, Dynamo or AOTAutograd may be wrong",
         "captured: no graph could be saved in this run",
     ]

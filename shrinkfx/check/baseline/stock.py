@@ -378,18 +378,14 @@ REPEATED = "repeating the baseline with the input program in its original form"
 
 
 @contextmanager
-def add_missing_state_advice(lacking: Sequence[str]) -> Iterator[None]:
-    """Put the reason first in the advice of a ``NotReproducible`` error.
-
-    Args:
-        lacking: sentences on the missing state, and on what to do.
-    """
+def prepend_advice(sentences: Sequence[str]) -> Iterator[None]:
+    """Put sentences first in the advice of a ``NotReproducible`` error."""
     try:
         yield
     except NotCuttable:
         raise
     except NotReproducible as error:
-        advice = join_lines([*lacking, error.advice])
+        advice = join_lines([*sentences, error.advice])
         so = error.wanted, error.runs, error.seen, advice, error.seconds, error.kind
         raise NotReproducible(*so) from error
 

@@ -211,7 +211,7 @@ def resolve_earlier_capture(
     if place is None:
         raise UsageError(f"{folder}: this folder contains no capture")
     try:
-        end = ScriptEnd.from_json(json.loads((place / CAPTURE_END).read_text()))
+        end = _read_end(place)
         return _resolve_options(options, place, end, program, reporter)
     except (ValueError, KeyError, TypeError) as error:
         reason = f"{place}: damaged, or from another version: {error!r}"
@@ -333,7 +333,7 @@ def capture_again(
         return None
     if isinstance(error, (FailsDifferently, LoadError)):
         return None
-    end = ScriptEnd.from_json(json.loads((place / CAPTURE_END).read_text()))
+    end = _read_end(place)
     wanted = Options.from_json(json.loads((place / _WANTED).read_text()))
     if wanted.inputs or failure is None or failure.failed is not FailedStep.NOTHING:
         return None
@@ -365,7 +365,7 @@ def _run_again(
         if end.code:
             reporter.say(
                 "captured: the script failed without Inductor, too (exit code "
-                f"{end.code}). The script itself, Dynamo or AOTAutograd may be wrong"
+                f"{end.code}): {_OTHERS}"
             )
         if not any(each.file for each in Capture.read(draft).programs):
             reporter.say("captured: no graph could be saved in this run")
@@ -444,17 +444,20 @@ def resolve_captured_program(
     )
 
 
+def _read_end(place: Path) -> ScriptEnd:
+    return ScriptEnd.from_json(json.loads((place / CAPTURE_END).read_text()))
+
+
 def _describe_failure_in_eager(place: Path) -> tuple[str, ...]:
     """Return advice if the second run of a script, without Inductor, failed too."""
     if not (place / UNDECOMPOSED).exists():
         return ()
-    end = ScriptEnd.from_json(json.loads((place / CAPTURE_END).read_text()))
-    return (_IN_EAGER,) if end.code else ()
+    return (_IN_EAGER,) if _read_end(place).code else ()
 
 
+_OTHERS = "the script itself, Dynamo or AOTAutograd may be wrong"
 _IN_EAGER = (
-    "the script also failed with its graphs in eager, without Inductor: the script "
-    "itself, Dynamo or AOTAutograd may be wrong"
+    f"the script also failed with its graphs in eager, without Inductor: {_OTHERS}"
 )
 
 
@@ -782,11 +785,9 @@ def find_unreduced_capture(folder: Path) -> UnreducedCapture | None:
     programs = len([*place.glob("program-*.json")])
     if not programs:
         return None
-    script, end = "", place / CAPTURE_END
-    has_ended = os.path.isfile(end)
+    script, has_ended = "", os.path.isfile(place / CAPTURE_END)
     with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
-        ended = ScriptEnd.from_json(json.loads(end.read_text()))
-        script = find_script(ended.command).name
+        script = find_script(_read_end(place).command).name
     return UnreducedCapture(folder, script, programs, place.stat().st_mtime, has_ended)
 
 

@@ -82,15 +82,15 @@ def record_compiled_view(
     trace_file = folder / "telling"
     trace_file.unlink(missing_ok=True)  # from an earlier run, which did not fail
     os.environ[TRACE_FILE_VARIABLE] = str(trace_file)
-    traces = options.values is None  # changed kernels may compute other values
+    instruments = options.values is None  # changed kernels may compute other values
     recorder = _ViewRecorder(
         describe_program_inputs(run),
-        traces=traces,
+        instruments=instruments,
         lines_too=options.build is Build.FAST,
     )
 
     def noted(stage: str) -> None:
-        if stage == Stage.LOAD and options.reference and traces:
+        if stage == Stage.LOAD and options.reference and instruments:
             seed = SEED if options.fallback_random else SEED + 1
             recorder.add_eager(run, seed)
         _write_view(folder, recorder.build_view(build))
@@ -121,9 +121,9 @@ def _write_view(folder: Path, view: Anatomy) -> None:
 class _ViewRecorder:
     """The compiled-program view of the latest graph that Inductor compiles."""
 
-    def __init__(self, view: Anatomy, *, traces: bool, lines_too: bool) -> None:
+    def __init__(self, view: Anatomy, *, instruments: bool, lines_too: bool) -> None:
         self._view = view
-        self._traces = traces
+        self._instruments = instruments
         self._lines_too = lines_too
         self._graph: Any = None
         self._lines = LineOrigins()
@@ -178,7 +178,7 @@ class _ViewRecorder:
         self._reset_for_new_graph()
         lines, is_inside = self._lines.take_origins(), bool(_get_subgraph_prefix())
         self._kernels[name] = KernelText(name, body, lines, inside=is_inside)
-        if self._traces:
+        if self._instruments:
             body = instrument_kernel(body, lines_too=self._lines_too)
         return define(wrapper, name, body, *args, **more)
 

@@ -403,10 +403,8 @@ def add_graph_results(
     operands = [(n, operand) for n in program.nodes for operand in n.all_input_nodes]
     writers = list(dict.fromkeys(n for n, at in operands if n in list_writers(at)))
     if writers:  # a node's value changes as the program runs
-        if (
-            _measure_results(got, _run_functionalized(program, known), ran.tolerance)
-            == []
-        ):
+        functionalized = _run_functionalized(program, known)
+        if _measure_results(got, functionalized, ran.tolerance) == []:
             return replace(facts, functionalized=_list_writes_and_views(writers))
         return replace(facts, lost=_find_lost_write(writers, program, known, got, ran))
     for node in program.nodes:
@@ -509,16 +507,11 @@ def _list_writes_and_views(writers: list[fx.Node]) -> tuple[str, ...]:
 def _list_written(writer: fx.Node) -> list[fx.Node]:
     """List the operands that a node writes into; all of them if that is not known."""
     schema = getattr(writer.target, "_schema", None)
-    written = (
-        [
-            value
-            for argument, value in zip(schema.arguments, writer.args, strict=False)
-            if argument.alias_info is not None and argument.alias_info.is_write
-        ]
-        if schema
-        else writer.all_input_nodes
-    )
-    return [value for value in written if isinstance(value, fx.Node)]
+    pairs = zip(schema.arguments, writer.args, strict=False) if schema else ()
+    written = [
+        v for a, v in pairs if a.alias_info is not None and a.alias_info.is_write
+    ]
+    return [v for v in written if isinstance(v, fx.Node)] or writer.all_input_nodes
 
 
 def _find_lost_write(
