@@ -39,7 +39,8 @@ def values(reduced: ReducedProgram) -> WrongValue | None:
         return None
     with scratch.make_scratch_folder("anatomy") as folder:
         found = _find(reduced, Path(folder))
-        found = replace(found, code=_quote(reduced, Path(folder), found))
+        code = found.code or _quote(reduced, Path(folder), found)
+        found = replace(found, code=code)
     wrong, message = found.wrong, reduced.target.text
     is_named = wrong is not None and describe_first_error(wrong) in message
     return replace(found, is_named=is_named)
@@ -104,6 +105,12 @@ def _quote(reduced: ReducedProgram, folder: Path, found: WrongValue) -> Quoted:
     return tuple(
         CodeLine(n - code.head() + 1, code.lines[n], n in marked) for n in shown
     )
+
+
+def _quote_graph(text: str) -> Quoted:
+    lines = text.splitlines()
+    is_short = len(lines) <= _MOST_LINES
+    return tuple(CodeLine(n, line) for n, line in enumerate(lines, 1) if is_short)
 
 
 _GAP = 4
@@ -222,6 +229,7 @@ def _without_a_kernel(candidate: Candidate, data: KernelValues) -> WrongValue:
             decomposition=data.decomposition,
             lost=bool(data.lost),
             functionalized=bool(data.functionalized),
+            code=_quote_graph(data.graph),
             unknown=() if names else ("which operator Inductor rewrote",),
         )
     reasons = [v.unknown for v in data.computed if v.unknown]

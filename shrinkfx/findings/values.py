@@ -24,9 +24,7 @@ _OTHER_VALUES = (
     "values"
 )
 
-_SEPARATED = (
-    " To measure this, the kernel was compiled again so that it returns all its values."
-)
+_SEPARATED = " A build that also returns the kernel's intermediate values shows this."
 _WITHOUT = " This was measured in the program without {}, which ends normally."
 _FIRST = "The first value that differs from eager's on the same inputs is computed"
 _MANY = "Which of its {} operators is wrong is not determined."
@@ -74,7 +72,7 @@ class WrongValue(Message):
         call: number of the call of the program, from 1.
         without: operators that were left out because they fail on their inputs.
         code: the kernel, or its lines around those for the culprit operators, which are
-            marked then.
+            marked then; the graph that Inductor lowers if it is ``rewritten``.
     """
 
     OLD_NAMES: ClassVar[Mapping[str, str]] = {
@@ -135,14 +133,13 @@ class WrongValue(Message):
             doubt = " Which of the two is right is not determined." * is_open
             link = ", in which" if self.functionalized else ":"
             return f"{self._rewritten()}{link} {how}. No kernel is at fault.{doubt}"
-        what = join_operators(self.culprits) or (
-            "A value" if self.kernel else "A copy of an input"
-        )
+        names = join_operators(self.culprits)
         if len(self.culprits) > 1 and not self.fused:
-            what = f"One of {what}"
-        place = f"as {self.value} of the program"
-        if self.kernel:
-            place = f"in {name_kernel(self.kernel, self.launch, self.launches)}"
+            names = f"one of {names}"
+        what = re.sub("^one", "One", names)
+        what = what or ("A value" if self.kernel else "A copy of an input")
+        kernel = self.kernel and name_kernel(self.kernel, self.launch, self.launches)
+        place = f"in {kernel}" if kernel else f"as {self.value} of the program"
         call = f" in call {self.call}" if self.call > 1 else ""
         if self.amplifies:
             how = describe_error(wrong, "differ from eager's")
@@ -169,7 +166,10 @@ class WrongValue(Message):
         if self.fused:
             how = f"fused {place}, give {result}{call}: {how}"
             return f"{what}, {how}.{measured}"
-        return f"{what} {place} computes {result}{call}: {how}.{measured}"
+        of = f" of {names}" * bool(names and kernel)
+        result = f"another result{of} than eager" if is_open else f"a wrong result{of}"
+        subject = f"{kernel[:1].upper()}{kernel[1:]}" or f"{what} {place}"
+        return f"{subject} computes {result}{call}: {how}.{measured}"
 
     def _rewritten(self) -> str:
         """State what the lowered graph, run in eager, computes differently."""

@@ -110,6 +110,7 @@ class KernelValues(Reported):
             in eager, too; else empty.
         graph_agrees: whether that graph returns eager's results; None if it could not
             be run.
+        graph: that graph as Python, if it returns other results.
         unknown: the reason why there are no values, or ''.
     """
 
@@ -123,4 +124,5 @@ class KernelValues(Reported):
     lost: str = ""
     functionalized: tuple[str, ...] = ()
     graph_agrees: bool | None = None
+    graph: str = ""
     unknown: str = ""

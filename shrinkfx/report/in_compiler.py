@@ -56,7 +56,7 @@ def format_disappears_without(
 def format_title_part(
     found: CustomCompilerCode, operators: str, *, anonymous: bool = False
 ) -> str:
-    """Return the code as a title names it: ``a custom lowering from planted.py``.
+    """Return the code as a title names it: ``custom lowering from planted.py``.
 
     Args:
         operators: operators that the title already names.
@@ -147,8 +147,8 @@ _ANY_CODE = "custom Inductor code"
 _TITLED = (
     "{}",
     *(_ANY_CODE, _ANY_CODE),
-    "a custom decomposition of {}",
-    "a custom lowering of {}",
+    "custom decomposition of {}",
+    "custom lowering of {}",
     _ANY_CODE,
 )
 

@@ -164,7 +164,7 @@ def test_producer_of_a_wrong_input_is_culprit_of_a_later_error() -> None:
     found = explain(Server(FAILS).minimum(), KnownFacts())
     assert [one.name for one in found.culprits] == ["tanh"]
     assert found.cause == (
-        "aten.tanh.default in kernel cpp_0 computes a wrong result: its inputs agree "
+        "Kernel cpp_0 computes a wrong result of aten.tanh.default: its inputs agree "
         "with eager, but 6 of 6 values of its result do not (largest error 1). This "
         "was measured in the program without aten.sin.default, which ends normally.",
         "The first wrong value is 10 at [0], where eager gives 9.",

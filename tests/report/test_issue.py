@@ -44,6 +44,7 @@ from shrinkfx.report.issue.script import (
     error_log,
     find_model_remains,
     quote_script,
+    traits_of,
 )
 from shrinkfx.report.issue.text import IssueFacts, facts_of, issue_text, title_of
 from shrinkfx.report.record import (
@@ -499,17 +500,17 @@ TWICE = "InductorError: AssertionError: both a fallback and a decomp for "
     [
         (
             *(False, True, f"{TWICE}op"),
-            "compile error in aten.bmm with post_grad_custom_post_pass from a preload "
-            "module: both a fallback and a decomp for op",
+            "post_grad_custom_post_pass from a preload module: compile error in "
+            "aten.bmm: both a fallback and a decomp for op",
         ),
         (
             *(False, True, f"{TWICE}same op: aten.lerp.Tensor"),
-            "compile error in aten.bmm with post_grad_custom_post_pass from a preload "
-            "module",
+            "post_grad_custom_post_pass from a preload module: compile error in "
+            "aten.bmm",
         ),
         (
             *(False, False, f"{TWICE}same op: aten.lerp.Tensor"),
-            "compile error in aten.bmm with post_grad_custom_post_pass from passes.py",
+            "post_grad_custom_post_pass from passes.py: compile error in aten.bmm",
         ),
         (
             *(None, False, f"{TWICE}same op: aten.lerp.Tensor, and more than that"),
@@ -774,6 +775,28 @@ def test_title_has_the_value_of_the_operator_that_is_wrong() -> None:
     assert title.endswith("of aten.bmm: 0.0 instead of -0.0")
 
 
+def test_graph_that_computes_a_wrong_result_is_quoted() -> None:
+    line = CodeLine(1, "mul = torch.ops.aten.mul.Tensor(x, 3)")
+    wrong = Wrong(wrong=1, of=1, first=(0,), got="3.0", expected="2.0")
+    values = WrongValue(wrong=wrong, rewritten=True, code=(line,))
+    explained = replace(EXPLAINED, values=values, cause=values.cause)
+    text = issue_text(FACTS, explained, SCRIPT, "")
+    assert f"The graph that Inductor lowers:\n\n```python\n{line.text}\n```\n" in text
+    assert "Why Inductor generates this code" not in text
+
+
+def test_value_that_is_written_through_views_is_named() -> None:
+    views = """
+        select = torch.ops.aten.select.int(y, 0, 0)
+        t = torch.ops.aten.transpose.int(select, 0, 1)
+        torch.ops.aten.add_.Tensor(t, 1)"""
+    script = f"class Repro:\n    def forward(self, x, y):{views}\n"
+    traits = traits_of(script, dynamic=False)
+    assert (traits.writes, traits.written) == ("an input", "y")
+    made = script.replace("aten.select.int", "aten.index_select.default")
+    assert traits_of(made, dynamic=False).writes == ""
+
+
 def test_zero_of_another_sign_is_not_called_wrong() -> None:
     message = "output 0: 1 of 1 elements differ, the first at [0]: inf, eager gives 1.0"
     facts = replace(FACTS, kind=Kind.MISMATCH, message=message)
@@ -783,7 +806,7 @@ def test_zero_of_another_sign_is_not_called_wrong() -> None:
     text = issue_text(facts, explained, SCRIPT, "")
     title = text.partition("\n")[0]
     assert title.endswith("another sign of zero from aten.bmm: 0.0 instead of -0.0")
-    assert "computes another result than eager: its inputs agree" in text
+    assert "Kernel cpp_0 computes another result than eager: its inputs" in text
     assert "(in the sign of zero). Which sign is right is not determined." in text
     assert "The first different value is 0.0 at [0], where eager gives -0.0." in text
 
@@ -797,7 +820,7 @@ def test_conversion_of_a_value_that_does_not_fit_is_no_bug_in_pytorch() -> None:
     text = issue_text(facts, explained, SCRIPT, "")
     assert text.startswith("# different results of aten.bmm: 127, in eager -1\n")
     assert "do not file this as it is.** The script converts values to int8" in text
-    assert "computes another result than eager: its inputs agree" in text
+    assert "Kernel cpp_0 computes another result than eager: its inputs" in text
     assert "Some of the converted values do not fit int8;" in text
 
 

@@ -212,6 +212,7 @@ def test_wrong_graph_rewrite_is_distinguished_from_a_wrong_kernel(
     assert wrong(told) == []
     assert told.rewritten == "exp"
     assert told.decomposition == ""
+    assert "    exp = torch.ops.aten.expm1.default(sin)\n" in told.graph
 
 
 def test_wrong_decomposition_is_named(

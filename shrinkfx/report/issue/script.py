@@ -86,12 +86,14 @@ class Traits:
         dtype: the dtype of all inputs, if it is one and not float32; or ''.
         dynamic: some sizes are dynamic.
         writes: the value that an operator changes in place, as ``a parameter``; or ''.
+        written: its name.
         strided: an input is not contiguous.
     """
 
     dtype: str = ""
     dynamic: bool = False
     writes: str = ""
+    written: str = ""
     strided: bool = False
 
 
@@ -102,7 +104,7 @@ def traits_of(script: str, *, dynamic: bool) -> Traits:
     kinds = {t[1] if t else "" for each in assigned for t in _tensors(each.value)}
     dtype = kinds.pop() if len(kinds) == 1 else ""
     strided = any(".as_strided(" in ast.unparse(each.value) for each in assigned)
-    return Traits(dtype, dynamic, _mutated_kind(tree), strided)
+    return Traits(dtype, dynamic, *_find_written(tree), strided)
 
 
 _DTYPE = re.compile(r"torch\.(?!float32)((?:u?int|b?float|complex)\d+|bool)\b")
@@ -120,23 +122,30 @@ def _tensors(value: ast.expr) -> list[re.Match[str] | None]:
 
 _IN_PLACE = re.compile(r"torch\.ops\.\w+\.\w+_\.\w+|(?P<buffer>self\.\w+)\.copy_")
 
+_VIEWS = "alias|as_strided|diagonal|permute|select|slice|squeeze|transpose|unfold|view"
+_VIEW = re.compile(rf"(\w+) = torch\.ops\.aten\.(?:{_VIEWS})\.\w+\(([\w.]+)")
 
-def _mutated_kind(tree: ast.Module) -> str:
-    """Return the kind of value that the first in-place operator changes, or ''."""
+
+def _find_written(tree: ast.Module) -> tuple[str, str]:
+    """Return the kind and name of the first value that is changed in place, or ''."""
     module = find_program_class(tree)
     text = ast.unparse(module) if module else ""
     nodes = ast.walk(module) if module else ()
+    viewed = dict(_VIEW.findall(text))
     for node in (n for n in nodes if isinstance(n, ast.Call)):
         if found := _IN_PLACE.fullmatch(ast.unparse(node.func)):
             first = ast.unparse(node.args[0]) if node.args else ""
             operand = found["buffer"] or first
+            for _ in viewed:
+                operand = viewed.get(operand, operand)
+            name = operand.removeprefix("self.")
             if f"{operand} = torch.nn.Parameter(" in text:
-                return "a parameter"
-            if f"self.register_buffer('{operand.removeprefix('self.')}'," in text:
-                return "a buffer"
+                return "a parameter", name
+            if f"self.register_buffer('{name}'," in text:
+                return "a buffer", name
             if re.search(rf"def forward\(self, .*\b{re.escape(operand)}\b.*\):", text):
-                return "an input"
-    return ""
+                return "an input", name
+    return "", ""
 
 
 @dataclass(frozen=True)

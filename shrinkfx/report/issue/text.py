@@ -537,7 +537,6 @@ def title_of(facts: IssueFacts, explanation: Explanation, traits: Traits) -> str
     more = [f"{len(names) - shown} more"] * (len(names) > shown)
     operators = " + ".join([*names[:shown], *more])
     own = format_title_part(facts.in_compiler, operators, anonymous=facts.anonymous)
-    custom = [own] if facts.needs_own else []
     extras = {"dynamic shapes": traits.dynamic, "non-contiguous inputs": traits.strided}
     extras |= {f"{traits.writes} written in place": bool(traits.writes)}
     # Higher-order operators, such as cond, have no overload.
@@ -551,7 +550,7 @@ def title_of(facts: IssueFacts, explanation: Explanation, traits: Traits) -> str
         "preposition": preposition,
         "detail": detail,
         "details": [*dict.fromkeys([detail, _CLASSES.sub("", detail)])]
-        + [""] * bool(custom and detail),
+        + [""] * bool(facts.needs_own and detail),
         "mismatch": mismatch,
         "operator": strip_default_overload(mismatch.operator.operator)
         if mismatch
@@ -562,7 +561,7 @@ def title_of(facts: IssueFacts, explanation: Explanation, traits: Traits) -> str
         "rejected_input": _rejected_input(explanation),
         "traits": traits,
         "extras": [text for text, applies in extras.items() if applies],
-        "custom": custom,
+        "custom": own if facts.needs_own else "",
     }
     titles = render("issue/titles.txt.jinja", values).strip().splitlines()
     shortened = f"{titles[-1][: _TITLE - 3].rpartition(' ')[0]} ..."

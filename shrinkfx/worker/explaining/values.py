@@ -12,6 +12,7 @@ import contextlib
 import functools
 import inspect
 import operator
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -399,7 +400,8 @@ def add_graph_results(
     facts = replace(facts, graph_agrees=None if wrong is None else not wrong)
     if not wrong:
         return facts
-    facts = replace(facts, rewritten_wrong=wrong[0])
+    text = re.sub(r";  [\w =]+ = None\n", "\n", graph.python_code("self").src).strip()
+    facts = replace(facts, rewritten_wrong=wrong[0], graph=text)
     operands = [(n, operand) for n in program.nodes for operand in n.all_input_nodes]
     writers = list(dict.fromkeys(n for n, at in operands if n in list_writers(at)))
     if writers:  # a node's value changes as the program runs
