@@ -400,8 +400,7 @@ def add_graph_results(
     facts = replace(facts, graph_agrees=None if wrong is None else not wrong)
     if not wrong:
         return facts
-    text = re.sub(r";  [\w =]+ = None\n", "\n", graph.python_code("self").src).strip()
-    facts = replace(facts, rewritten_wrong=wrong[0], graph=text)
+    facts = replace(facts, rewritten_wrong=wrong[0], graph=_print_graph(graph))
     operands = [(n, operand) for n in program.nodes for operand in n.all_input_nodes]
     writers = list(dict.fromkeys(n for n, at in operands if n in list_writers(at)))
     if writers:  # a node's value changes as the program runs
@@ -424,6 +423,13 @@ def add_graph_results(
         facts = replace(facts, rewritten=node.name, rewritten_wrong=diff)
         return replace(facts, decomposition=name)
     return facts
+
+
+def _print_graph(graph: fx.Graph) -> str:
+    """Return a graph as a function of its placeholders."""
+    plain = fx.Graph()  # without the code that flattens the program's inputs
+    plain.output(plain.graph_copy(graph, {}))
+    return re.sub(r";  [\w =]+ = None\n", "\n", plain.python_code("self").src).strip()
 
 
 def _find_lost_sign(
