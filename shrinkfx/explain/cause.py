@@ -33,7 +33,7 @@ from shrinkfx.findings.operators import (
     OperatorMismatch,
     format_fails_alone,
 )
-from shrinkfx.findings.record import EAGER_FAILS, Explanation
+from shrinkfx.findings.record import EAGER_FAILS, Explanation, Outcome
 from shrinkfx.findings.values import WrongValue, join_operators
 from shrinkfx.program.candidate import Candidate, Outputs
 from shrinkfx.program.listing.printed_program import (
@@ -153,6 +153,10 @@ def explain(
         cause = tuple(filter(None, (first, *found.cause)))[:SENTENCES]
         found = replace(found, cause=cause)
     found = _with_decisions(reduced, found, attempt, folder)
+    if _may_fail_with_torch_compile(reduced, found):
+        what = "whether torch.compile fails"
+        outcome = attempt(what, lambda: _run_with_torch_compile(reduced))
+        found = replace(found, torch_compile=outcome or Outcome.NOT_TESTED)
     if notes := [text for text in (facts.own, facts.inside) if text]:
         found = replace(found, cause=(*notes, *_explained(found.cause))[:SENTENCES])
     unknown = list(attempt.unknown)
@@ -355,6 +359,25 @@ def _with_guide(
     guide = attempt(what, lambda: run_guide(reduced, kernels, folder))
     sources = read_sources(guide, folder) if guide else {}
     return renumber_quotes(replace(found, guide=guide), sources)
+
+
+def _may_fail_with_torch_compile(reduced: ReducedProgram, found: Explanation) -> bool:
+    """Return whether a run with torch.compile ends, and would say more."""
+    if reduced.ready.backend != Backend.AOTI or found.inputs or found.culprit_mismatch:
+        return False
+    unlike = Kind.CHECK_INPUTS, Kind.LOAD_ERROR, Kind.HANG, Kind.OOM
+    return reduced.target.kind not in unlike
+
+
+def _run_with_torch_compile(reduced: ReducedProgram) -> Outcome:
+    reduced.note("explain: compiling with torch.compile")
+    ending = reduced.run_until_failing(torch_compile=True)
+    if ending is None or reduced.fails(ending):
+        return Outcome.NOT_TESTED if ending is None else Outcome.SAME
+    result = classify_ending(ending)
+    if result.signature is not None:
+        return Outcome.OTHER
+    return Outcome.PASSES if result.passed and reduced.rate == 1.0 else Outcome.OPEN
 
 
 # Check whether the inputs of a failing operator are already wrong.

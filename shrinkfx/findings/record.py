@@ -114,6 +114,8 @@ class Explanation(Message):
         operators: the operators of the reduced program, in program order.
         culprits: the culprit operators; several only if nothing distinguishes them.
         inputs: a sentence if the program was compiled for other inputs, or ''.
+        torch_compile: what a program that fails with AOTInductor does with
+            torch.compile.
         mismatches: operators of the reduced program whose results are not as declared.
         unknown: what could not be determined, and why.
         chain: for a failing kernel: the chain from it back to the inputs.
@@ -141,6 +143,7 @@ class Explanation(Message):
     guide: Guide | None = None
     mismatches: tuple[OperatorMismatch, ...] = ()
     inputs: str = ""
+    torch_compile: Outcome = Outcome.NOT_TESTED
 
     @property
     def parts(self) -> tuple[Finding, ...]:

@@ -171,6 +171,7 @@ class CheckOptions(ComparisonOptions, Message):
         sanitize: build with AddressSanitizer.
         guard_pages: the method that detects accesses outside tensors.
         probe: the mode of the interpreter; None if the interpreter is not used.
+        torch_compile: compile with torch.compile, not with the server's back end.
         calls: the number of program calls in one run.
         runs: how often a child may run a program that passes.
         failing_runs: how often a child runs a program with a wrong result; it stops if
@@ -215,6 +216,7 @@ class CheckOptions(ComparisonOptions, Message):
     sanitize: bool = False
     guard_pages: Guard = Guard.OFF
     probe: Probe | None = None
+    torch_compile: bool = False
     calls: int = 1
     runs: int = 1
     failing_runs: int = 1

@@ -13,6 +13,7 @@ from shrinkfx.check.oracle import CheckClient, Limits
 from shrinkfx.explain.cause import KnownFacts, explain, find_wrong_input
 from shrinkfx.explain.reduced_program import ReducedProgram
 from shrinkfx.failure.signature import Kind, Signature, Stage
+from shrinkfx.findings.record import Outcome
 from shrinkfx.program.candidate import Outputs
 from shrinkfx.program.listing.printed_program import cut_before
 from shrinkfx.program.skeleton import Role
@@ -158,6 +159,24 @@ def test_no_query_is_made_if_inputs_cannot_be_compared() -> None:
     assert find_wrong_input(minimum.with_client(at_compile), {"sin"}) is None
     assert find_wrong_input(server.minimum(), {"relu"}) is None  # it is given an input
     assert not server.asked
+
+
+@pytest.mark.parametrize(
+    ("ending", "outcome"),
+    [(RAISES, Outcome.SAME), (FAILS, Outcome.OTHER), (PASSES, Outcome.PASSES)],
+)
+def test_program_is_compiled_with_torch_compile_as_well(
+    ending: Ending, outcome: Outcome
+) -> None:
+    def answer(asked: Arguments) -> Ending:
+        return ending if asked.get("torch_compile") else RAISES
+
+    client = CheckClient(FakeServer(answer), Limits(10.0, 1 << 30))
+    reduced = ReducedProgram(client, PROGRAM, REFUSED)
+    assert explain(reduced, KnownFacts()).torch_compile is outcome
+    is_flaky = outcome is Outcome.PASSES
+    flaky = explain(replace(reduced, rate=0.5), KnownFacts()).torch_compile
+    assert flaky is (Outcome.OPEN if is_flaky else outcome)
 
 
 def test_producer_of_a_wrong_input_is_culprit_of_a_later_error() -> None:

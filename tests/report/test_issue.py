@@ -20,7 +20,7 @@ from shrinkfx.findings.compiling import StopPoint
 from shrinkfx.findings.decisions import Decisions, OptionSearch, Setting, SkippedPart
 from shrinkfx.findings.decisions import format_decisions as decision_lines
 from shrinkfx.findings.operators import Operator, OperatorMismatch, format_fails_alone
-from shrinkfx.findings.record import EAGER_FAILS, Explanation
+from shrinkfx.findings.record import EAGER_FAILS, Explanation, Outcome
 from shrinkfx.findings.values import WrongValue
 from shrinkfx.preloads.preload_bundle import CustomCompilerCode, PreloadBundle
 from shrinkfx.protocol.answers import Collected
@@ -783,6 +783,33 @@ def test_graph_that_computes_a_wrong_result_is_quoted() -> None:
     text = issue_text(FACTS, explained, SCRIPT, "")
     assert f"The graph that Inductor lowers:\n\n```python\n{line.text}\n```\n" in text
     assert "Why Inductor generates this code" not in text
+
+
+@pytest.mark.parametrize(
+    ("outcome", "label", "sentence"),
+    [
+        (
+            Outcome.SAME,
+            "[Inductor]",
+            "With torch.compile, the program fails in the",
+        ),
+        (Outcome.PASSES, "[AOTInductor]", "With torch.compile, the program passes."),
+        (
+            Outcome.OPEN,
+            "[AOTInductor]",
+            "- Whether the program fails with torch.compile",
+        ),
+    ],
+)
+def test_issue_states_whether_torch_compile_fails(
+    outcome: Outcome, label: str, sentence: str
+) -> None:
+    explained = replace(EXPLAINED, torch_compile=outcome)
+    text = issue_text(FACTS, explained, SCRIPT, "")
+    assert text.startswith(f"# {label} wrong dtype of aten.bmm")
+    assert sentence in text
+    question = "- Whether the program fails with torch.compile"
+    assert (question in text) is (outcome is Outcome.OPEN)
 
 
 def test_value_that_is_written_through_views_is_named() -> None:

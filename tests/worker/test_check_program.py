@@ -512,7 +512,6 @@ def checked(folder: Path, **options: Any) -> Checked:
     check = Check(setup, run, CheckOptions(**options), lambda _: None, folder)
     answer = check.perform()
     assert isinstance(answer, Checked)
-    assert answer.difference
     return answer
 
 
@@ -596,6 +595,13 @@ def test_kept_package_refuses_wrong_strides_with_sanity_checks(tmp_path: Path) -
         ]
     assert [s and s.kind for s in seen] == [Kind.MISMATCH, Kind.CHECK_INPUTS]
     assert "unmatched stride" in str(seen[1])
+
+
+@pytest.mark.aoti
+@pytest.mark.every_run
+def test_check_with_torch_compile_does_not_run_the_package(folder: Path) -> None:
+    assert checked(folder).difference
+    assert checked(folder, torch_compile=True).difference is None
 
 
 @pytest.mark.aoti

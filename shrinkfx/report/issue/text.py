@@ -21,7 +21,7 @@ from shrinkfx.findings.operators import (
     OperatorMismatch,
     format_fails_alone,
 )
-from shrinkfx.findings.record import EAGER_FAILS, Explanation
+from shrinkfx.findings.record import EAGER_FAILS, Explanation, Outcome
 from shrinkfx.findings.values import WrongValue, describe_first_error
 from shrinkfx.preloads.preload_bundle import CustomCompilerCode
 from shrinkfx.program.display_text import cut_middle, cut_text, first_line
@@ -415,6 +415,7 @@ def _values_of_cause(
         ],
         "triton": triton,
         "failing_code": quote_failing_code(explanation, "#" if triton else "//"),
+        "torch_compile": explanation.torch_compile,
         "open_questions": [
             rewrite_for_issue(text, facts, explanation).rstrip(".")
             for text in explanation.unknown
@@ -519,7 +520,9 @@ def _marked(lines: Sequence[CodeLine], comment: str) -> Iterator[str]:
 def title_of(facts: IssueFacts, explanation: Explanation, traits: Traits) -> str:
     """Return the first title of the template that is short enough."""
     known = explanation.values or WrongValue()
-    compiler = "Inductor" if facts.backend is Backend.INDUCTOR else "AOTInductor"
+    is_jit = facts.backend is Backend.INDUCTOR
+    is_jit = is_jit or explanation.torch_compile is Outcome.SAME
+    compiler = "Inductor" if is_jit else "AOTInductor"
     decided = not known.is_undecided
     found = known.wrong if len(explanation.culprits) == 1 or not decided else None
     symptom, preposition, detail = _symptom(facts, found, decided=decided)

@@ -124,6 +124,8 @@ class Check:
         needs_api = reads_kernels or options.leave or options.leave_out
         if needs_api and (reason := codegen_api.FEATURE.missing):
             return Unresolved(reason)
+        if options.torch_compile:
+            setup = replace(setup, backend=Backend.INDUCTOR)
         if reads_kernels and setup.backend == Backend.INDUCTOR:
             # Only AOTInductor's kernels are recorded; most of them are the same.
             setup = replace(setup, backend=Backend.AOTI)
