@@ -197,7 +197,6 @@ torch.export.save(torch.export.export(Model(), (torch.ones(3, 3),)), sys.argv[1]
 """
 
 
-@pytest.mark.every_run
 def test_two_runs_share_one_runtime_object(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

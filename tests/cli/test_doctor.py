@@ -201,7 +201,6 @@ def test_subcommand_parses_its_own_arguments(
 
 
 @pytest.mark.aoti
-@pytest.mark.every_run
 def test_environment_of_the_test_suite_works(tmp_path: Path) -> None:
     ran = shrinkfx(tmp_path, {"PYTHONPATH": str(ROOT)}, "doctor", "--json")
     rows = {row["part"]: row for row in json.loads(ran.stdout)["rows"]}

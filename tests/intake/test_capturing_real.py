@@ -113,7 +113,6 @@ def test_segfault_under_pytest_is_captured(tmp_path: Path, messages: list[str]) 
     assert line.startswith("captured: the process died in call 1 of program 1 (test_mo")
 
 
-@pytest.mark.every_run
 def test_hang_is_captured(tmp_path: Path, messages: list[str]) -> None:
     options = Options(model=Path(), out=tmp_path / "out", timeout_s=30.0)
     with api.capture(
@@ -294,11 +293,14 @@ raise SystemExit("a result is wrong")
 """
 
 
-@pytest.mark.every_run
 @pytest.mark.parametrize(
     ("operator", "trains", "programs"),
     [
-        ("hardswish", False, {1: "arange(", 2: "torch.nn.functional.hardswish("}),
+        pytest.param(
+            *("hardswish", False),
+            {1: "arange(", 2: "torch.nn.functional.hardswish("},
+            marks=pytest.mark.every_run,
+        ),
         (
             "hardsigmoid",
             True,

@@ -136,7 +136,6 @@ def test_graph_of_torch_trace_log_is_reduced(folder: Path, tmp_path: Path) -> No
     assert any("2 of 2 inputs have generated values" in text for text in said)
 
 
-@pytest.mark.every_run
 def test_minifier_dump_is_reduced_by_resume_after_dump_is_deleted(
     folder: Path, tmp_path: Path
 ) -> None:

@@ -76,13 +76,7 @@ COMPILED_BY_DYNAMO = (
 )
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=[pytest.mark.every_run] * (name == "FlexAttention"))
-        for name in COMPILED_BY_DYNAMO
-    ],
-)
+@pytest.mark.parametrize("name", COMPILED_BY_DYNAMO)
 def test_higher_order_program_of_torch_compile_is_reduced(
     name: str, tmp_path: Path
 ) -> None:
