@@ -70,6 +70,8 @@ class StopPoint(Message):
         if self.kernel:
             kernel = name_kernel(self.kernel, self.launch, self.launches)
             computed = f", which computes {what}," if what else ""
+            if what and kernel == "the kernel":
+                computed = f" that computes {what}"
             of = f"{of} before {kernel}" if self.before else f" of {kernel}{computed}"
         message = self.message.rstrip(".")
         doing = f"{self.doing[:1].upper()}{self.doing[1:]}{of}"

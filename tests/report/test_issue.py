@@ -533,6 +533,8 @@ def test_title_that_is_cut_ends_with_three_dots() -> None:
     title = title_of(facts, EXPLAINED, Traits())
     assert title.endswith("no ...")
     assert len(title) <= 120
+    opened = replace(facts, message=f"no match ({'int, ' * 30})")
+    assert title_of(opened, EXPLAINED, Traits()).endswith(": no match ...")
     short = replace(FACTS, kind=Kind.COMPILE_ERROR, message="no such operator.")
     assert title_of(short, EXPLAINED, Traits()).endswith("no such operator")
 
@@ -810,6 +812,12 @@ def test_issue_states_whether_torch_compile_fails(
     assert sentence in text
     question = "- Whether the program fails with torch.compile"
     assert (question in text) is (outcome is Outcome.OPEN)
+
+
+def test_dtype_of_inputs_that_are_no_indices_is_named() -> None:
+    mask, index = (f"torch.zeros((2,), dtype=torch.{d})" for d in ("bool", "int64"))
+    assert traits_of(f"args = ({mask}, {index})", dynamic=False).dtype == "bool"
+    assert traits_of(f"args = ({index},)", dynamic=False).dtype == "int64"
 
 
 def test_value_that_is_written_through_views_is_named() -> None:

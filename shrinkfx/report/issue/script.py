@@ -83,7 +83,8 @@ class Traits:
     """Properties of a program that the issue's title and first sentence mention.
 
     Attributes:
-        dtype: the dtype of all inputs, if it is one and not float32; or ''.
+        dtype: the dtype of all inputs, or of those that are not int64, if it is one and
+            not float32; or ''.
         dynamic: some sizes are dynamic.
         writes: the value that an operator changes in place, as ``a parameter``; or ''.
         written: its name.
@@ -102,6 +103,7 @@ def traits_of(script: str, *, dynamic: bool) -> Traits:
     tree = ast.parse(script)
     assigned = [n for n in tree.body if isinstance(n, ast.Assign) and _is_given(n)]
     kinds = {t[1] if t else "" for each in assigned for t in _tensors(each.value)}
+    kinds = kinds - {"int64"} or kinds  # the others are indices
     dtype = kinds.pop() if len(kinds) == 1 else ""
     strided = any(".as_strided(" in ast.unparse(each.value) for each in assigned)
     return Traits(dtype, dynamic, *_find_written(tree), strided)

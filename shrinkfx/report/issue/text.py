@@ -567,7 +567,8 @@ def title_of(facts: IssueFacts, explanation: Explanation, traits: Traits) -> str
         "custom": own if facts.needs_own else "",
     }
     titles = render("issue/titles.txt.jinja", values).strip().splitlines()
-    shortened = f"{titles[-1][: _TITLE - 3].rpartition(' ')[0]} ..."
+    cut = titles[-1][: _TITLE - 3].rpartition(" ")[0]
+    shortened = re.sub(r" \([^()]*$", "", cut) + " ..."
     title = next((title for title in titles if len(title) <= _TITLE), shortened)
     return title if title.endswith("...") else title.removesuffix(".")
 
