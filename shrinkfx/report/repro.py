@@ -180,9 +180,10 @@ def write_embedded(
             names.append(compiled_for)
             load.append(f"{compiled_for} = {EXAMPLE}")
         load.append(_MARK_AS_EXPORTED.strip().format(runs=", ".join(names)))
+    registering = _registering_modules(" ".join(record.programs.targets))
     parts = [
         format_header(record, *remarks),
-        _imports(record, definitions, "base64", "io"),
+        _imports(record, definitions, "base64", "io", *registering),
         unpacking,
         *_registrations(definitions),
         *_without_cache(record, definitions),
@@ -254,8 +255,8 @@ def _imports(
     modules = (*modules, *(["copy"] if conditions.keeps_state else []))
     if record.needs_asan and "import os" not in lines:
         modules = (*modules, "os")
-    lines += [f"import {module}" for module in sorted(modules)]
-    return "\n".join([*lines, "import torch"])
+    lines += [f"import {module}" for module in sorted([*modules, "torch"])]
+    return "\n".join(lines)
 
 
 _CHECKER = "libc_malloc_debug.so.0"
@@ -285,9 +286,21 @@ def _set(variables: Mapping[str, str]) -> list[str]:
 
 
 def _modules(printed: Source) -> list[str]:
-    """List the standard modules that the printed statements use."""
+    """List the modules that the printed statements use, without ``torch``."""
     text = "\n".join([*printed.body, *printed.branches])
-    return [m for m in ("math", "operator") if re.search(rf"\b{m}\.", text)]
+    modules = [m for m in ("math", "operator") if re.search(rf"\b{m}\.", text)]
+    return [*modules, *_registering_modules(text)]
+
+
+def _registering_modules(text: str) -> list[str]:
+    """List the modules that register operators of PyTorch which a text calls."""
+    return ["torch._inductor.compile_fx"] * bool(_REGISTERED.search(text))
+
+
+_REGISTERED = re.compile(
+    r"\b(?:quantized_decomposed|flex_lib|prims\.(?:fma|prepare|inductor|_))"
+)
+"""Operators that are not registered when torch is imported, but with Inductor."""
 
 
 def _registrations(definitions: Sequence[Definitions]) -> list[str]:

@@ -108,6 +108,28 @@ def test_repro_does_not_import_shrinkfx() -> None:
     assert names == {"torch"}
 
 
+LISTS_NEW_OPERATORS = """
+import torch
+listed = torch._C._dispatch_get_all_op_names
+before = {*listed()}
+import torch._inductor.compile_fx
+print(*({*listed()} - before), sep="\\n")
+"""
+
+
+def test_script_imports_the_operators_that_inductor_registers() -> None:
+    command = [sys.executable, "-c", LISTS_NEW_OPERATORS]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    spaces = ("prims::", "quantized_decomposed::", "flex_lib::")
+    new = [name for name in done.stdout.split() if name.startswith(spaces)]
+    assert "prims::_low_memory_max_pool_with_offsets" in new
+    for name in (*new, "aten::relu", "prims::convert_element_type"):
+        call = f"n = torch.ops.{name.replace('::', '.')}(x)"
+        printed = replace(PRINTED, body=(call, "return (n,)"))
+        text = write_repro(printed, about(), [], Data.SEEDED).text
+        assert ("import torch._inductor.compile_fx\n" in text) is (name in new), name
+
+
 def test_script_restarts_python_with_the_hash_seed() -> None:
     text = script(environment={"PYTHONHASHSEED": "3", "OMP_NUM_THREADS": "2"})
     assert "os.environ[\"PYTHONHASHSEED\"] = '3'" in text
@@ -658,6 +680,8 @@ def cases_of_programs() -> Iterator[tuple[str, str]]:
     yield "failing inputs", written(about(), inputs=(two_sets,))
     body = "n = operator.neg(x.shape[0])", "return (n,)"
     yield "standard modules", written(about(), body=body)
+    body = "n = torch.ops.prims.fma.default(x, x, x)", "return (n,)"
+    yield "operator of Inductor", written(about(), body=body)
     part = Definitions("def mix(x): ...\n", ("annotations",))
     yield "definitions", written(about(), part)
     gpu = {
