@@ -362,7 +362,7 @@ BUDGETS = {
     "events": 360,
     "explain": 2_443,
     "failure": 1_490,
-    "findings": 895,
+    "findings": 898,
     "intake": 2_024,
     "journal": 377,
     "options": 587,

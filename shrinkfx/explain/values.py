@@ -72,12 +72,12 @@ def _find(reduced: ReducedProgram, view: Path) -> WrongValue:
 def _quote(reduced: ReducedProgram, folder: Path, found: WrongValue) -> Quoted:
     """Quote the wrong kernel, or the part that computes the culprit operators.
 
-    A kernel that computes other operators, or is long, is quoted around the lines of
-    the culprits, which are marked. It repeats itself for the elements that do not fill
-    a vector; the first such part is quoted.
+    A kernel that computes other operators is quoted around the lines of the culprits,
+    which are marked. It repeats itself for the elements that do not fill a vector; the
+    first such part is quoted.
 
     Returns:
-        No lines if that part is long, too, or if the kernel is right.
+        No lines if that is long, or if the kernel is right.
     """
     file = folder / "anatomy.json"
     is_wrong = found.kernel and found.culprits and not found.amplifies
@@ -95,12 +95,12 @@ def _quote(reduced: ReducedProgram, folder: Path, found: WrongValue) -> Quoted:
             marked.append(number)
     body = code.text.partition("\n'''")[0].rstrip()  # Triton's is in a string
     whole = range(code.head(), body.count("\n") + 1)
-    shown = range(0)
-    if fused and fused <= culprits and len(whole) <= _MOST_LINES:
-        shown, marked = whole, []
+    shown, most = range(0), _MOST_LINES
+    if fused and fused <= culprits:
+        shown, most, marked = whole, 2 * _MOST_LINES, []
     elif marked:
         shown = range(code.around(marked[0]).start, code.around(marked[-1]).stop)
-    if len(shown) > _MOST_LINES:
+    if len(shown) > most:
         return ()
     return tuple(
         CodeLine(n - code.head() + 1, code.lines[n], n in marked) for n in shown
@@ -117,6 +117,7 @@ _GAP = 4
 """The maximum distance in lines between two lines of one part of a kernel."""
 
 _MOST_LINES = 30
+"""Maximum number of lines of a part of a kernel, or of a graph."""
 
 
 def _is_right_throughout(data: KernelValues) -> bool:

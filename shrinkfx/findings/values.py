@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from math import inf
 from typing import ClassVar
 
 from shrinkfx.findings.code import Quoted
@@ -133,6 +134,8 @@ class WrongValue(Message):
             doubt = " Which of the two is right is not determined." * is_open
             link = ", in which" if self.functionalized else ":"
             return f"{self._rewritten()}{link} {how}. No kernel is at fault.{doubt}"
+        if self.is_named and wrong.of == 1 and (wrong.ulps or inf) >= _MOST_ULPS:
+            wrong = replace(wrong, largest=None)  # the message has both values
         names = join_operators(self.culprits)
         if len(self.culprits) > 1 and not self.fused:
             names = f"one of {names}"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from shrinkfx.findings.operators import Operator
 from shrinkfx.findings.values import WrongValue
 from shrinkfx.protocol.kernel_values import Wrong
@@ -31,3 +33,14 @@ def test_cause_of_few_operators_has_the_first_wrong_value() -> None:
     both = "one of aten.sin.default and aten.sub.default"
     assert first.startswith(f"Kernel cpp_0 computes a wrong result of {both}: ")
     assert value == "The first wrong value is nan at [21], where eager gives inf."
+
+
+@pytest.mark.parametrize(("ulps", "is_repeated"), [(None, False), (3.0, True)])
+def test_values_in_the_message_are_not_repeated(
+    ulps: float | None, *, is_repeated: bool
+) -> None:
+    wrong = Wrong(wrong=1, of=1, got="2.0", expected="1.0", largest=1.0, ulps=ulps)
+    (cause,) = replace(VALUE, wrong=wrong, is_named=True, agrees=True).cause
+    assert ("2.0 instead of 1.0" in cause) is is_repeated
+    (cause,) = replace(VALUE, wrong=wrong, agrees=True).cause
+    assert "2.0 instead of 1.0" in cause
