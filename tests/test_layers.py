@@ -378,7 +378,7 @@ BUDGETS = {
     "testing": 370,
     "top": 175,
     "campaign": 906,
-    "worker": 17_172,
+    "worker": 17_179,
 }
 """The most code lines of each package. Raising one needs a dated reason in
 ``docs/decisions.md``; lower it when a package has become smaller."""

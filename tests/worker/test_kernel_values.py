@@ -215,6 +215,25 @@ def test_wrong_graph_rewrite_is_distinguished_from_a_wrong_kernel(
     assert "    exp = torch.ops.aten.expm1.default(sin)\n" in told.graph
 
 
+def test_operator_with_a_changed_shape_is_the_rewritten_one(tmp_path: Path) -> None:
+    class Turns(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.unsqueeze(0).permute(1, 0, 2) * 2
+
+    made = fx.Graph()
+    value = made.call_function(aten.unsqueeze.default, (made.placeholder("x"), 0))
+    value.name = "unsqueeze"
+    value = made.call_function(aten.permute.default, (value, [1, 2, 0]), name="permute")
+    made.output((made.call_function(aten.mul.Tensor, (value, 2), name="mul"),))
+    run = Run(tmp_path, exported(Turns(), X), X, graph=fx.GraphModule({}, made))
+    result = X.unsqueeze(-1) * 2
+    run.launch("all", mul=result)
+    told = run.judged(result)
+    assert told.rewritten == "permute"
+    assert told.rewritten_wrong is not None
+    assert told.rewritten_wrong.metadata.startswith("the result has shape")
+
+
 def test_wrong_decomposition_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

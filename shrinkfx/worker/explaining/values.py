@@ -415,7 +415,8 @@ def add_graph_results(
         name, error = "", None
         if not kept and _measure_last(computed[-1:], value, ran):
             name, error = _decompose(node, values, ran)
-        diff = error or _measure_last(computed, value, ran)
+        is_kept = bool(kept) and kept[-1] is parts[-1]
+        diff = error or _measure_last(computed, value, ran, shapes=is_kept)
         if diff is None:
             continue
         if kept and (found := _find_lost_sign(node, kept[-1], values, eager, ran)):
@@ -548,15 +549,25 @@ def _parts(graph: fx.Graph, name: str, origins: Origins) -> list[fx.Node]:
     return [node for node in calls if origins(node) == [name]]
 
 
-def _measure_last(values: list[Any], expected: Any, ran: ComparedRun) -> Wrong | None:
-    """Measure how the last of several values differs; None if any of them is right."""
+def _measure_last(
+    values: list[Any], expected: Any, ran: ComparedRun, *, shapes: bool = False
+) -> Wrong | None:
+    """Measure how the last of several values differs; None if any of them is right.
+
+    Args:
+        shapes: whether another shape counts, which a part of a computation may have.
+    """
     if not isinstance(expected, torch.Tensor):
         return None
     tensors = [value for value in values if isinstance(value, torch.Tensor)]
     errors = [
         measure_difference(value, expected, None, ran.tolerance) for value in tensors
     ]
-    measured = [wrong for wrong in errors if wrong is not None and not wrong.metadata]
+    measured = [
+        w
+        for w in errors
+        if w and (not w.metadata or (shapes and " shape " in w.metadata))
+    ]
     return measured[-1] if measured and all(errors) else None
 
 
