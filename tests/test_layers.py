@@ -360,16 +360,16 @@ BUDGETS = {
     "check": 3_381,
     "cli": 1_753,
     "events": 360,
-    "explain": 2_443,
+    "explain": 2_455,
     "failure": 1_490,
-    "findings": 898,
+    "findings": 900,
     "intake": 2_024,
     "journal": 377,
     "options": 587,
     "preloads": 920,
     "program": 2_631,
     "protocol": 1_194,
-    "report": 3_377,
+    "report": 3_393,
     "run": 5_191,
     "search": 1_380,
     "strategies": 810,
@@ -378,7 +378,7 @@ BUDGETS = {
     "testing": 370,
     "top": 175,
     "campaign": 906,
-    "worker": 17_179,
+    "worker": 17_183,
 }
 """The most code lines of each package. Raising one needs a dated reason in
 ``docs/decisions.md``; lower it when a package has become smaller."""

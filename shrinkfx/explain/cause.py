@@ -152,11 +152,7 @@ def explain(
         first = first or ("" if facts.compared else EAGER_FAILS)
         cause = tuple(filter(None, (first, *found.cause)))[:SENTENCES]
         found = replace(found, cause=cause)
-    found = _with_decisions(reduced, found, attempt, folder)
-    if _may_fail_with_torch_compile(reduced, found):
-        what = "whether torch.compile fails"
-        outcome = attempt(what, lambda: _run_with_torch_compile(reduced))
-        found = replace(found, torch_compile=outcome or Outcome.NOT_TESTED)
+    found = _with_other_runs(reduced, found, attempt, folder)
     if notes := [text for text in (facts.own, facts.inside) if text]:
         found = replace(found, cause=(*notes, *_explained(found.cause))[:SENTENCES])
     unknown = list(attempt.unknown)
@@ -285,7 +281,7 @@ def _add_mismatch(found: Explanation, mismatch: OperatorMismatch) -> Explanation
     return replace(found, cause=cause, culprits=(mismatch.operator,))
 
 
-_RECORDED = " The program also fails with AOTInductor, whose code was analyzed."
+_RECORDED = " This was observed with AOTInductor, with which the program also fails."
 """Said after a sentence about a kernel, if torch.compile compiled the program."""
 
 _UNEXPLAINED = "; why is not known"
@@ -315,10 +311,10 @@ def _reads(mismatch: OperatorMismatch) -> str:
     return f"Compiled code assumes that {name} returns what its fake kernel declares"
 
 
-def _with_decisions(
+def _with_other_runs(
     reduced: ReducedProgram, found: Explanation, attempt: _Asking, folder: Path | None
 ) -> Explanation:
-    """Test the compiler's decisions and, if there is a folder, the guide's flags.
+    """Test torch.compile, the compiler's decisions, and the guide's flags in a folder.
 
     Without a folder, only passes are tested, and only if the graph was changed. The
     earlier results are kept if this is interrupted.
@@ -329,6 +325,10 @@ def _with_decisions(
     elif found.values is not None and found.values.rewritten:
         parts = PASSES
     try:
+        if _is_to_run_with_torch_compile(reduced, found):
+            what = "whether torch.compile fails"
+            outcome = attempt(what, lambda: _run_with_torch_compile(reduced))
+            found = replace(found, torch_compile=outcome or Outcome.NOT_TESTED)
         if parts:
             what = "compiler decisions"
             decisions = attempt(what, lambda: find_decisions(reduced, parts))
@@ -361,23 +361,26 @@ def _with_guide(
     return renumber_quotes(replace(found, guide=guide), sources)
 
 
-def _may_fail_with_torch_compile(reduced: ReducedProgram, found: Explanation) -> bool:
-    """Return whether a run with torch.compile ends, and would say more."""
+def _is_to_run_with_torch_compile(reduced: ReducedProgram, found: Explanation) -> bool:
+    """Return whether to test the program with torch.compile."""
     if reduced.ready.backend != Backend.AOTI or found.inputs or found.culprit_mismatch:
         return False
-    unlike = Kind.CHECK_INPUTS, Kind.LOAD_ERROR, Kind.HANG, Kind.OOM
-    return reduced.target.kind not in unlike
+    not_tested = Kind.CHECK_INPUTS, Kind.LOAD_ERROR, Kind.HANG, Kind.OOM
+    return reduced.target.kind not in not_tested
 
 
 def _run_with_torch_compile(reduced: ReducedProgram) -> Outcome:
     reduced.note("explain: compiling with torch.compile")
     ending = reduced.run_until_failing(torch_compile=True)
-    if ending is None or reduced.fails(ending):
-        return Outcome.NOT_TESTED if ending is None else Outcome.SAME
-    result = classify_ending(ending)
-    if result.signature is not None:
-        return Outcome.OTHER
-    return Outcome.PASSES if result.passed and reduced.rate == 1.0 else Outcome.OPEN
+    if ending is None:
+        return Outcome.NOT_TESTED
+    result, target = classify_ending(ending), reduced.target
+    if result.unresolved or result.invalid:
+        return Outcome.OPEN
+    if result.signature is None:
+        return Outcome.PASSES if reduced.rate == 1.0 else Outcome.OPEN
+    same = target.require_same_difference(target).admits(result.signature)
+    return Outcome.SAME if same else Outcome.OTHER
 
 
 # Check whether the inputs of a failing operator are already wrong.
@@ -422,7 +425,9 @@ def find_wrong_input(
     found = values(query)
     if found is None or found.wrong is None or found.tiny:
         return None
-    return replace(found, without=last)
+    # The graph of the program without them is not that of the repro.
+    code = () if found.rewritten else found.code
+    return replace(found, without=last, code=code)
 
 
 def _before(candidate: Candidate, failed: Collection[str]) -> Candidate | None:

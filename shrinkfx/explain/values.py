@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from shrinkfx.explain.reduced_program import (
 from shrinkfx.failure.classify import classify_ending
 from shrinkfx.failure.signature import Stage
 from shrinkfx.findings.code import CodeLine, Quoted
+from shrinkfx.findings.operators import Operator
 from shrinkfx.findings.values import WrongValue, describe_first_error
 from shrinkfx.program.candidate import Candidate
 from shrinkfx.protocol.answers import Ending
@@ -107,10 +109,19 @@ def _quote(reduced: ReducedProgram, folder: Path, found: WrongValue) -> Quoted:
     )
 
 
-def _quote_graph(text: str) -> Quoted:
+def _quote_graph(text: str, candidate: Candidate) -> Quoted:
+    """Quote a graph, unless it is long or calls custom operators of another preload."""
+    called = {Operator("", name) for name in _CALLED.findall(text)}
+    known = set(map(candidate.target, candidate.operators))
     lines = text.splitlines()
-    is_short = len(lines) <= _MOST_LINES
-    return tuple(CodeLine(n, line) for n, line in enumerate(lines, 1) if is_short)
+    if len(lines) > _MOST_LINES or any(
+        each.is_custom and each.operator not in known for each in called
+    ):
+        return ()
+    return tuple(CodeLine(number, line) for number, line in enumerate(lines, 1))
+
+
+_CALLED = re.compile(r"torch\.ops\.(\w+\.\w+\.\w+)\(")
 
 
 _GAP = 4
@@ -230,7 +241,7 @@ def _without_a_kernel(candidate: Candidate, data: KernelValues) -> WrongValue:
             decomposition=data.decomposition,
             lost=bool(data.lost),
             functionalized=bool(data.functionalized),
-            code=_quote_graph(data.graph),
+            code=_quote_graph(data.graph, candidate),
             unknown=() if names else ("which operator Inductor rewrote",),
         )
     reasons = [v.unknown for v in data.computed if v.unknown]

@@ -25,7 +25,9 @@ _OTHER_VALUES = (
     "values"
 )
 
-_SEPARATED = " A build that also returns the kernel's intermediate values shows this."
+_SEPARATED = (
+    " This was measured in a build that also returns the kernel's intermediate values."
+)
 _WITHOUT = " This was measured in the program without {}, which ends normally."
 _FIRST = "The first value that differs from eager's on the same inputs is computed"
 _MANY = "Which of its {} operators is wrong is not determined."
@@ -36,10 +38,10 @@ _UNFIT = (
 )
 
 _EXACT = {
-    "eager": "a float64 run of eager agrees with eager",
-    "compiled": "a float64 run of eager agrees with the compiled result",
-    "both": "both results are near eager in float64",
-    "neither": "neither result is confirmed in float64",
+    "eager": "eager gives the same in float64",
+    "compiled": "eager in float64 agrees with the compiled result",
+    "both": "both agree with eager in float64",
+    "neither": "neither agrees with eager in float64",
 }
 
 
@@ -137,10 +139,9 @@ class WrongValue(Message):
         if self.is_named and wrong.of == 1 and (wrong.ulps or inf) >= _MOST_ULPS:
             wrong = replace(wrong, largest=None)  # the message has both values
         names = join_operators(self.culprits)
+        what = names or ("A value" if self.kernel else "A copy of an input")
         if len(self.culprits) > 1 and not self.fused:
-            names = f"one of {names}"
-        what = re.sub("^one", "One", names)
-        what = what or ("A value" if self.kernel else "A copy of an input")
+            what = f"One of {what}"
         kernel = self.kernel and name_kernel(self.kernel, self.launch, self.launches)
         place = f"in {kernel}" if kernel else f"as {self.value} of the program"
         call = f" in call {self.call}" if self.call > 1 else ""
@@ -159,8 +160,11 @@ class WrongValue(Message):
             how = f"{pronoun} inputs agree with eager, but {how}"
         else:
             how = f"{_OTHER_VALUES}: {describe_error(wrong, 'differ')}"
-        is_open = wrong.is_undecided
-        result = "another result than eager" if is_open else "a wrong result"
+        is_of = names and kernel and not self.fused
+        of = f" of {' or '.join(names.rsplit(' and ', 1))}" if is_of else ""
+        result = f"a wrong result{of}"
+        if wrong.is_undecided:
+            result = f"a result{of} that differs from eager's"
         is_separated = self.separated and not self.fused
         measured = _EITHER_SIGN * wrong.of_signs + _SEPARATED * is_separated
         measured += _UNFIT.format(wrong.unfit) * bool(wrong.unfit)
@@ -169,8 +173,6 @@ class WrongValue(Message):
         if self.fused:
             how = f"fused {place}, give {result}{call}: {how}"
             return f"{what}, {how}.{measured}"
-        of = f" of {names}" * bool(names and kernel)
-        result = f"another result{of} than eager" if is_open else f"a wrong result{of}"
         subject = f"{kernel[:1].upper()}{kernel[1:]}" or f"{what} {place}"
         return f"{subject} computes {result}{call}: {how}.{measured}"
 

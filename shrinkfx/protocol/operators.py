@@ -175,7 +175,7 @@ VALUE_DEPENDENCIES = {
 UNDECLARED_EFFECTS = {Misbehavior.WRITES, Misbehavior.SHARES}
 """Effects on memory that an operator has, and that its schema does not declare."""
 
-_UNDECLARED = "which its schema does not declare"
+_UNDECLARED = "but its schema does not declare that"
 
 
 @dataclass(frozen=True)

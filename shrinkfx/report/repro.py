@@ -294,9 +294,10 @@ def _modules(printed: Source) -> list[str]:
 
 def _registering_modules(text: str) -> list[str]:
     """List the modules that register operators of PyTorch which a text calls."""
-    return ["torch._inductor.compile_fx"] * bool(_REGISTERED.search(text))
+    return [_INDUCTOR] if _REGISTERED.search(text) else []
 
 
+_INDUCTOR = "torch._inductor.compile_fx  # registers operators"
 _REGISTERED = re.compile(
     r"\b(?:quantized_decomposed|flex_lib|prims\.(?:fma|prepare|inductor|_))"
 )
@@ -316,7 +317,7 @@ def _without_cache(record: RunRecord, definitions: Sequence[Definitions]) -> lis
     return [_NO_CACHE] if is_jit(record) and any(_registrations(definitions)) else []
 
 
-_NO_CACHE = "torch._inductor.config.fx_graph_cache = False  # it ignores changed code"
+_NO_CACHE = "torch._inductor.config.fx_graph_cache = False  # ignores changed code"
 _CUSTOM = "# Custom code that the failure needs:"
 
 

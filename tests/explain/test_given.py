@@ -17,8 +17,8 @@ from shrinkfx.findings.record import Outcome
 from shrinkfx.program.candidate import Outputs
 from shrinkfx.program.listing.printed_program import cut_before
 from shrinkfx.program.skeleton import Role
-from shrinkfx.protocol.answers import Checked, Difference, Ending, Raised
-from shrinkfx.protocol.choices import Probe
+from shrinkfx.protocol.answers import Checked, Difference, Ending, Raised, Ready
+from shrinkfx.protocol.choices import Backend, Probe
 from shrinkfx.protocol.kernel_values import Computed, KernelValues, Wrong
 from shrinkfx.testing import chain, feed, skeleton, whole
 from shrinkfx.testing.listings import listed, listing
@@ -163,7 +163,10 @@ def test_no_query_is_made_if_inputs_cannot_be_compared() -> None:
 
 @pytest.mark.parametrize(
     ("ending", "outcome"),
-    [(RAISES, Outcome.SAME), (FAILS, Outcome.OTHER), (PASSES, Outcome.PASSES)],
+    [
+        *((RAISES, Outcome.SAME), (FAILS, Outcome.OTHER), (PASSES, Outcome.PASSES)),
+        *((Ending("timeout", stage="run"), Outcome.OPEN),),
+    ],
 )
 def test_program_is_compiled_with_torch_compile_as_well(
     ending: Ending, outcome: Outcome
@@ -177,6 +180,29 @@ def test_program_is_compiled_with_torch_compile_as_well(
     is_flaky = outcome is Outcome.PASSES
     flaky = explain(replace(reduced, rate=0.5), KnownFacts()).torch_compile
     assert flaky is (Outcome.OPEN if is_flaky else outcome)
+
+
+def test_other_difference_with_torch_compile_is_another_failure() -> None:
+    def answer(asked: Arguments) -> Ending:
+        what = "shape" if asked.get("torch_compile") else "values"
+        return Ending("exit", stage="done", answer=Checked(Difference(what, "w")))
+
+    client = CheckClient(FakeServer(answer), Limits(10.0, 1 << 30))
+    target = Signature(Kind.MISMATCH, Stage.COMPARE, differs="values")
+    found = explain(ReducedProgram(client, PROGRAM, target), KnownFacts())
+    assert found.torch_compile is Outcome.OTHER
+
+
+@pytest.mark.parametrize("kind", [Kind.CHECK_INPUTS, Kind.LOAD_ERROR, Kind.HANG, None])
+def test_torch_compile_is_not_run_if_that_says_nothing(kind: Kind | None) -> None:
+    server = FakeServer(RAISES)
+    if kind is None:
+        server.ready = Ready(backend=Backend.INDUCTOR)
+    client = CheckClient(server, Limits(10.0, 1 << 30))
+    target = Signature(kind, Stage.RUN) if kind else REFUSED
+    found = explain(ReducedProgram(client, PROGRAM, target), KnownFacts())
+    assert found.torch_compile is Outcome.NOT_TESTED
+    assert not any("torch_compile" in asked for asked in server.arguments)
 
 
 def test_producer_of_a_wrong_input_is_culprit_of_a_later_error() -> None:

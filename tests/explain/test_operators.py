@@ -133,7 +133,7 @@ def test_operator_that_writes_to_an_argument_is_the_culprit(
     wrong_result = Signature(Kind.MISMATCH, Stage.COMPARE, "")
     minimum = replace(crashing, target=wrong_result)
     shift, relu = list_operators(minimum.candidate)
-    text = "writes to its argument x, which its schema does not declare"
+    text = "writes to its argument x, but its schema does not declare that"
     lie = OperatorMismatch(relu, text, what=Misbehavior.WRITES)
     wrong = WrongValue(culprits=(shift,), wrong=WRONG, kernel="cpp_fused_shift_0")
     monkeypatch.setattr(cause, "find_reduced_mismatches", lambda *_: (lie,))

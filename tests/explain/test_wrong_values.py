@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 from support.doubles import Arguments, FakeServer
 
 from shrinkfx.check.oracle import CheckClient, Limits
@@ -214,3 +215,21 @@ def test_explanation_round_trips_through_json() -> None:
     found = find_first_wrong(PROGRAM, kernel_values(computed_value(1, "relu", WRONG)))
     written = Explanation(values=found)
     assert Explanation.from_line(written.to_line()) == written
+
+
+@pytest.mark.parametrize(
+    ("call", "lines", "is_quoted"),
+    [
+        ("aten.cos.default", 2, True),
+        ("aten.exp.default", 2, True),
+        ("mine.scale.default", 2, False),
+        ("aten.cos.default", 31, False),
+    ],
+)
+def test_short_graph_without_other_custom_operators_is_quoted(
+    call: str, lines: int, *, is_quoted: bool
+) -> None:
+    graph = "\n".join([f"    cos = torch.ops.{call}(x)"] * lines)
+    table = kernel_values(rewritten="cos", graph=graph, **REWRITTEN)
+    code = find_first_wrong(PROGRAM, table).code
+    assert [line.text for line in code] == graph.splitlines() * is_quoted

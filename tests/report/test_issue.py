@@ -785,6 +785,31 @@ def test_graph_that_computes_a_wrong_result_is_quoted() -> None:
     text = issue_text(FACTS, explained, SCRIPT, "")
     assert f"The graph that Inductor lowers:\n\n```python\n{line.text}\n```\n" in text
     assert "Why Inductor generates this code" not in text
+    code = (CodeLine(2, "assert(i < n);", at_fault=True),)
+    stop = StopPoint(EXPLAINED.culprits, "lowering", code=code)
+    before = replace(explained, compile_error=stop, values=replace(values, code=()))
+    text = issue_text(FACTS, before, SCRIPT, "")
+    assert "```cpp\nassert(i < n);  // <-- here\n```\n" in text
+    assert "The graph that Inductor lowers" not in text
+
+
+@pytest.mark.parametrize(
+    ("stage", "options", "is_needed"),
+    [
+        (Stage.COMPILE, {"max_autotune": True}, True),
+        (Stage.COMPARE, {"cpp.threads": 1}, True),
+        (Stage.COMPARE, {"cpp.threads": 1, "fallback_random": True}, False),
+    ],
+)
+def test_options_without_which_the_program_passes_are_in_the_title(
+    stage: Stage, options: dict[str, object], *, is_needed: bool
+) -> None:
+    facts = replace(FACTS, stage=stage, inductor=repr(options))
+    text = issue_text(facts, EXPLAINED, SCRIPT, "")
+    title = text.partition("\n")[0]
+    assert (f"The failure needs the Inductor options `{options}`" in text) is is_needed
+    assert all(f"{k}={v}" in title for k, v in options.items()) is is_needed
+    assert "Whether the failure needs another Inductor option or pass." in text
 
 
 @pytest.mark.parametrize(
@@ -814,10 +839,12 @@ def test_issue_states_whether_torch_compile_fails(
     assert (question in text) is (outcome is Outcome.OPEN)
 
 
-def test_dtype_of_inputs_that_are_no_indices_is_named() -> None:
+def test_dtypes_of_inputs_are_named() -> None:
     mask, index = (f"torch.zeros((2,), dtype=torch.{d})" for d in ("bool", "int64"))
-    assert traits_of(f"args = ({mask}, {index})", dynamic=False).dtype == "bool"
+    both, plain = f"args = ({mask}, {index})", f"args = ({index}, torch.ones((2,)))"
+    assert traits_of(both, dynamic=False).dtype == "bool and int64"
     assert traits_of(f"args = ({index},)", dynamic=False).dtype == "int64"
+    assert traits_of(plain, dynamic=False).dtype == ""
 
 
 def test_value_that_is_written_through_views_is_named() -> None:
@@ -841,7 +868,7 @@ def test_zero_of_another_sign_is_not_called_wrong() -> None:
     text = issue_text(facts, explained, SCRIPT, "")
     title = text.partition("\n")[0]
     assert title.endswith("another sign of zero from aten.bmm: 0.0 instead of -0.0")
-    assert "Kernel cpp_0 computes another result than eager: its inputs" in text
+    assert "cpp_0 computes a result that differs from eager's: its inputs" in text
     assert "(in the sign of zero). Which sign is right is not determined." in text
     assert "The first different value is 0.0 at [0], where eager gives -0.0." in text
 
@@ -855,7 +882,7 @@ def test_conversion_of_a_value_that_does_not_fit_is_no_bug_in_pytorch() -> None:
     text = issue_text(facts, explained, SCRIPT, "")
     assert text.startswith("# different results of aten.bmm: 127, in eager -1\n")
     assert "do not file this as it is.** The script converts values to int8" in text
-    assert "Kernel cpp_0 computes another result than eager: its inputs" in text
+    assert "cpp_0 computes a result that differs from eager's: its inputs" in text
     assert "Some of the converted values do not fit int8;" in text
 
 

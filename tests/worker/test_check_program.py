@@ -512,6 +512,7 @@ def checked(folder: Path, **options: Any) -> Checked:
     check = Check(setup, run, CheckOptions(**options), lambda _: None, folder)
     answer = check.perform()
     assert isinstance(answer, Checked)
+    assert answer.difference
     return answer
 
 
@@ -601,7 +602,10 @@ def test_kept_package_refuses_wrong_strides_with_sanity_checks(tmp_path: Path) -
 @pytest.mark.every_run
 def test_check_with_torch_compile_does_not_run_the_package(folder: Path) -> None:
     assert checked(folder).difference
-    assert checked(folder, torch_compile=True).difference is None
+    options = CheckOptions(torch_compile=True)
+    run = make_candidate(Call(lambda x: x * 2), torch.ones(4))
+    answer = Check(Setup(str(folder)), run, options, lambda _: None, folder).perform()
+    assert answer == Checked()
 
 
 @pytest.mark.aoti

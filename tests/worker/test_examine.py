@@ -60,8 +60,8 @@ def test_undeclared_write_is_found(tmp_path: Path) -> None:
     assert found(made, tmp_path) == [
         (
             "writes",
-            "declared.writes.default writes to its argument y, which its "
-            "schema does not declare",
+            "declared.writes.default writes to its argument y, but its schema does "
+            "not declare that",
         )
     ]
 

@@ -215,6 +215,24 @@ def test_wrong_graph_rewrite_is_distinguished_from_a_wrong_kernel(
     assert "    exp = torch.ops.aten.expm1.default(sin)\n" in told.graph
 
 
+def test_graph_has_no_names_of_weights(tmp_path: Path) -> None:
+    class Scales(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x * 2
+
+    made = fx.Graph()
+    value = made.placeholder("x")
+    scale = made.get_attr("secret_scale")
+    scale.meta["val"] = torch.ones(2)
+    made.output((made.call_function(aten.mul.Tensor, (value, scale), name="mul"),))
+    graph = fx.GraphModule({"secret_scale": torch.ones(2)}, made)
+    run = Run(tmp_path, exported(Scales(), X), X, graph=graph)
+    run.launch("all", mul=X)
+    told = run.judged(X)
+    assert "weight_0 = self.weight_0\n" in told.graph
+    assert "secret" not in told.graph
+
+
 def test_operator_with_a_changed_shape_is_the_rewritten_one(tmp_path: Path) -> None:
     class Turns(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:

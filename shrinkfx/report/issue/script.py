@@ -83,8 +83,7 @@ class Traits:
     """Properties of a program that the issue's title and first sentence mention.
 
     Attributes:
-        dtype: the dtype of all inputs, or of those that are not int64, if it is one and
-            not float32; or ''.
+        dtype: the dtypes of the inputs; '' if one is float32, or for more than two.
         dynamic: some sizes are dynamic.
         writes: the value that an operator changes in place, as ``a parameter``; or ''.
         written: its name.
@@ -103,8 +102,7 @@ def traits_of(script: str, *, dynamic: bool) -> Traits:
     tree = ast.parse(script)
     assigned = [n for n in tree.body if isinstance(n, ast.Assign) and _is_given(n)]
     kinds = {t[1] if t else "" for each in assigned for t in _tensors(each.value)}
-    kinds = kinds - {"int64"} or kinds  # the others are indices
-    dtype = kinds.pop() if len(kinds) == 1 else ""
+    dtype = " and ".join(sorted(kinds)) if all(kinds) and len(kinds) <= 2 else ""
     strided = any(".as_strided(" in ast.unparse(each.value) for each in assigned)
     return Traits(dtype, dynamic, *_find_written(tree), strided)
 
@@ -124,17 +122,20 @@ def _tensors(value: ast.expr) -> list[re.Match[str] | None]:
 
 _IN_PLACE = re.compile(r"torch\.ops\.\w+\.\w+_\.\w+|(?P<buffer>self\.\w+)\.copy_")
 
-_VIEWS = "alias|as_strided|diagonal|permute|select|slice|squeeze|transpose|unfold|view"
-_VIEW = re.compile(rf"(\w+) = torch\.ops\.aten\.(?:{_VIEWS})\.\w+\(([\w.]+)")
+_VIEW = re.compile(
+    r"(\w+) = torch\.ops\.aten\.(?:alias|as_strided|detach|diagonal|expand|narrow"
+    r"|permute|select|slice|squeeze|t|transpose|unfold|unsqueeze|view)\.\w+\(([\w.]+)"
+)
 
 
 def _find_written(tree: ast.Module) -> tuple[str, str]:
     """Return the kind and name of the first value that is changed in place, or ''."""
     module = find_program_class(tree)
     text = ast.unparse(module) if module else ""
-    nodes = ast.walk(module) if module else ()
-    viewed = dict(_VIEW.findall(text))
-    for node in (n for n in nodes if isinstance(n, ast.Call)):
+    functions = module.body if module else []
+    forward = [f for f in functions if isinstance(f, ast.FunctionDef)][-1:]
+    viewed = dict(_VIEW.findall("".join(map(ast.unparse, forward))))
+    for node in (n for f in forward for n in ast.walk(f) if isinstance(n, ast.Call)):
         if found := _IN_PLACE.fullmatch(ast.unparse(node.func)):
             first = ast.unparse(node.args[0]) if node.args else ""
             operand = found["buffer"] or first
@@ -145,7 +146,7 @@ def _find_written(tree: ast.Module) -> tuple[str, str]:
                 return "a parameter", name
             if f"self.register_buffer('{name}'," in text:
                 return "a buffer", name
-            if re.search(rf"def forward\(self, .*\b{re.escape(operand)}\b.*\):", text):
+            if name in [argument.arg for argument in forward[0].args.args]:
                 return "an input", name
     return "", ""
 

@@ -7,6 +7,7 @@ title, and which sentences on the cause say more than the rest of the issue.
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -179,6 +180,12 @@ class IssueFacts(Message):
         return self.needs_own or bool(self.inside)
 
     @property
+    def needs_options(self) -> bool:
+        """Whether the failure needs the options; a comparison may need others."""
+        is_number_of_threads = re.fullmatch(r"\{'cpp.threads': \d+\}", self.inductor)
+        return self.stage is not Stage.COMPARE or bool(is_number_of_threads)
+
+    @property
     def failure(self) -> Signature:
         """The failure of the reduced program."""
         return Signature(self.kind, self.stage, self.detail, self.message)
@@ -303,6 +310,7 @@ def _values_of_failure(
         "compiler": COMPILERS[facts.backend],
         "non_finite": name_non_finite(facts.message),
         "is_verified": facts.is_verified,
+        "needs_options": facts.needs_options,
         "may_be_custom_code": facts.may_be_custom_code,
         "operators": operators,
         "error_class": error if re.fullmatch(r"\w*(Error|Exception)", error) else "",
@@ -376,7 +384,9 @@ def _values_of_mismatch(
     )
     is_placed = mismatch.place and not facts.anonymous
     operator = mismatch.operator.operator
+    written = re.match(r"writes to its argument (\w+)", mismatch.difference)
     return {
+        "written": written[1] if written else "",
         "operator": strip_default_overload(operator),
         "wrong_part": part,
         "place": f" (`{mismatch.place}`)" if is_placed else "",
@@ -399,6 +409,7 @@ def _values_of_cause(
     if mismatch is not None:  # the issue states this mismatch already
         caveats = caveats.without_operator(mismatch.operator.operator)
     switching = decisions.switching if decisions else None
+    values = explanation.values
     triton = is_triton(explanation)
     return {
         "eager_error": "".join(map(find_eager_error, caveats.warnings)),
@@ -422,7 +433,8 @@ def _values_of_cause(
         ],
         "is_settled": explanation.is_settled,
         "is_explained": _is_explained(explanation),
-        "is_rewritten": bool(explanation.values and explanation.values.rewritten),
+        "is_rewritten": bool(values and values.rewritten),
+        "quotes_graph": bool(values and values.rewritten and values.code),
     }
 
 
@@ -511,7 +523,7 @@ def _marked(lines: Sequence[CodeLine], comment: str) -> Iterator[str]:
     margin = min(indents, default=0)
     for line in lines:
         mark = comment if line.at_fault else ""
-        yield cut_text(strip_paths(line.text[margin:].rstrip()), 200) + mark
+        yield cut_text(strip_paths(line.text[margin:].rstrip()), 400) + mark
 
 
 # The title.
@@ -542,6 +554,9 @@ def title_of(facts: IssueFacts, explanation: Explanation, traits: Traits) -> str
     own = format_title_part(facts.in_compiler, operators, anonymous=facts.anonymous)
     extras = {"dynamic shapes": traits.dynamic, "non-contiguous inputs": traits.strided}
     extras |= {f"{traits.writes} written in place": bool(traits.writes)}
+    if facts.needs_options and facts.inductor:
+        options = ast.literal_eval(facts.inductor)
+        extras |= {f"{name}={value}": True for name, value in options.items()}
     # Higher-order operators, such as cond, have no overload.
     extras |= {n: n not in names for n in facts.targets if n.isidentifier()}
     invalid = explanation.inputs.partition(". ")[0].rstrip(".")

@@ -537,7 +537,7 @@ def compile_for_sanitizer(
         torch.compile there are no packages.
     """
     options, package = request.options, str(folder / "sanitized.pt2")
-    if setup.backend == Backend.INDUCTOR:
+    if options.torch_compile or setup.backend == Backend.INDUCTOR:
         return request
     if options.package and not options.sanitize:
         package = options.package  # which needs no instrumentation

@@ -427,9 +427,16 @@ def add_graph_results(
 
 
 def _print_graph(graph: fx.Graph) -> str:
-    """Return a graph as a function of its placeholders."""
+    """Return a graph as a function of its placeholders; '' if it has subgraphs.
+
+    Weights are numbered, because a run may be anonymous.
+    """
     plain = fx.Graph()  # without the code that flattens the program's inputs
     plain.output(plain.graph_copy(graph, {}))
+    for number, node in enumerate(plain.find_nodes(op="get_attr")):
+        if not isinstance(node.meta.get("val"), torch.Tensor):
+            return ""
+        node.name = node.target = f"weight_{number}"
     return re.sub(r";  [\w =]+ = None\n", "\n", plain.python_code("self").src).strip()
 
 
