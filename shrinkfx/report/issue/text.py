@@ -7,7 +7,6 @@ title, and which sentences on the cause say more than the rest of the issue.
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -554,9 +553,8 @@ def title_of(facts: IssueFacts, explanation: Explanation, traits: Traits) -> str
     own = format_title_part(facts.in_compiler, operators, anonymous=facts.anonymous)
     extras = {"dynamic shapes": traits.dynamic, "non-contiguous inputs": traits.strided}
     extras |= {f"{traits.writes} written in place": bool(traits.writes)}
-    if facts.needs_options and facts.inductor:
-        options = ast.literal_eval(facts.inductor)
-        extras |= {f"{name}={value}": True for name, value in options.items()}
+    options = _OPTION.findall(facts.inductor) if facts.needs_options else []
+    extras |= {f"{name}={value}": True for name, value in options}
     # Higher-order operators, such as cond, have no overload.
     extras |= {n: n not in names for n in facts.targets if n.isidentifier()}
     invalid = explanation.inputs.partition(". ")[0].rstrip(".")
@@ -603,6 +601,8 @@ def list_named_operators(facts: IssueFacts, explanation: Explanation) -> list[st
     names = names or [name for name in facts.targets if not name.startswith(python)]
     return list(dict.fromkeys(map(strip_default_overload, names or facts.targets)))
 
+
+_OPTION = re.compile(r"'([\w.]+)': ([\w.-]+)")
 
 _CLASS = r"\w*(?:Error|Exception): "
 _CLASSES = re.compile(rf"^(?:[\w.]*{_CLASS})*(?!KeyError)[\w.]*{_CLASS}")
