@@ -88,7 +88,7 @@ def test_repro_fails_with_torch_compile_alone(
     summary: dict[str, Any] = json.loads((tmp_path / "out/summary.json").read_text())
     assert summary["operators"]["after"] == operators
     assert summary["kind"] == kind
-    recorded = "This was observed with AOTInductor, with which the program also fails."
+    recorded = "the program was compiled with AOTInductor, with which it also fails."
     for name in ("ISSUE.md", "repro.py"):
         words = (tmp_path / "out" / name).read_text().replace("#", " ").split()
         text = " ".join(words)

@@ -281,7 +281,10 @@ def _add_mismatch(found: Explanation, mismatch: OperatorMismatch) -> Explanation
     return replace(found, cause=cause, culprits=(mismatch.operator,))
 
 
-_RECORDED = " This was observed with AOTInductor, with which the program also fails."
+_RECORDED = (
+    " For this analysis, the program was compiled with AOTInductor, with which it also "
+    "fails."
+)
 """Said after a sentence about a kernel, if torch.compile compiled the program."""
 
 _UNEXPLAINED = "; why is not known"

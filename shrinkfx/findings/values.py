@@ -38,10 +38,10 @@ _UNFIT = (
 )
 
 _EXACT = {
-    "eager": "eager gives the same in float64",
-    "compiled": "eager in float64 agrees with the compiled result",
-    "both": "both agree with eager in float64",
-    "neither": "neither agrees with eager in float64",
+    "eager": "eager's result is confirmed in float64",
+    "compiled": "the compiled result is confirmed in float64",
+    "both": "both results are near eager's in float64",
+    "neither": "neither result is confirmed in float64",
 }
 
 
@@ -131,7 +131,9 @@ class WrongValue(Message):
 
     def _which(self, wrong: Wrong) -> str:
         if self.rewritten:
-            how = describe_error(wrong, "differ from eager's")
+            explained = self.lost or self.functionalized or self.decomposition
+            whose = "eager's" if explained else "the program's"
+            how = describe_error(wrong, f"differ from {whose}")
             is_open = bool(self.decomposition) and not wrong.exact
             doubt = " Which of the two is right is not determined." * is_open
             link = ", in which" if self.functionalized else ":"
@@ -189,8 +191,9 @@ class WrongValue(Message):
             is_wrong = self.wrong is not None and self.wrong.exact == "eager"
             verb = "is wrong" if is_wrong else "computes another result than eager"
             return f"The decomposition of {what} by {self.decomposition} {verb}"
-        already = "Run in eager, the graph that Inductor lowers already gives another"
-        return f"{already} result of {what}"
+        of = f" of {what}" * bool(self.culprits)
+        graph = "Even in eager, the graph that Inductor lowers computes another result"
+        return f"{graph}{of} than the program"
 
     def _first(self, wrong: Wrong) -> str:
         is_quoted = wrong.of == 1 and not (self.rewritten or wrong.of_signs)

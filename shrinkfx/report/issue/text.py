@@ -73,6 +73,8 @@ _NAMED = 3
 _TITLE = 120
 """Maximum characters of a title."""
 
+_THREADS = re.compile(r"\{'cpp.threads': (\d+)\}")
+
 _LOG = 32_000
 """Maximum characters of a run's output, of which the error log has 60 lines."""
 
@@ -181,8 +183,8 @@ class IssueFacts(Message):
     @property
     def needs_options(self) -> bool:
         """Whether the failure needs the options; a comparison may need others."""
-        is_number_of_threads = re.fullmatch(r"\{'cpp.threads': \d+\}", self.inductor)
-        return self.stage is not Stage.COMPARE or bool(is_number_of_threads)
+        is_of_threads = _THREADS.fullmatch(self.inductor) is not None
+        return self.stage is not Stage.COMPARE or is_of_threads
 
     @property
     def failure(self) -> Signature:
@@ -305,11 +307,13 @@ def _values_of_failure(
     # On a GPU, the repro of a memory fault was not run without these.
     untested = facts.kind is Kind.IMA and "CUDA_LAUNCH_BLOCKING" in facts.environment
     operators = list_named_operators(facts, explanation)
+    threads = _THREADS.fullmatch(facts.inductor)
     return {
         "compiler": COMPILERS[facts.backend],
         "non_finite": name_non_finite(facts.message),
         "is_verified": facts.is_verified,
         "needs_options": facts.needs_options,
+        "threads": threads[1] if threads else "",
         "may_be_custom_code": facts.may_be_custom_code,
         "operators": operators,
         "error_class": error if re.fullmatch(r"\w*(Error|Exception)", error) else "",
@@ -352,7 +356,7 @@ def _values_of_custom_code(facts: IssueFacts) -> dict[str, object]:
     sources = name_sources(found, anonymous=anonymous, mark="`")
     owner = "the custom code"
     if not anonymous and (facts.inside or found.sources):
-        owner = f"`{facts.inside}`" if facts.inside else sources
+        owner = f"`{facts.inside}`" if facts.inside else f"{owner} from {sources}"
     clause, inside = sources, ""
     if found.places:
         clause = describe_custom_code(found, anonymous=anonymous, mark="`")
