@@ -342,8 +342,8 @@ def examined(
 
 
 WARNINGS = [
-    f"custom operator: {MIX} writes to its argument x, which its schema does not "
-    "declare",
+    f"custom operator: {MIX} writes to its argument x, but its schema does not "
+    "declare that",
     f"custom operator: {MIX} has a fake kernel that raises TypeError: less",
     f"custom operator: {FILL} returns values computed from uninitialized memory",
     f"custom operator: {FILL} has a fake kernel that declares size 4 for dim 0 of its "
