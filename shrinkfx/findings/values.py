@@ -131,9 +131,7 @@ class WrongValue(Message):
 
     def _which(self, wrong: Wrong) -> str:
         if self.rewritten:
-            explained = self.lost or self.functionalized or self.decomposition
-            whose = "eager's" if explained else "the program's"
-            how = describe_error(wrong, f"differ from {whose}")
+            how = describe_error(wrong, "differ")
             is_open = bool(self.decomposition) and not wrong.exact
             doubt = " Which of the two is right is not determined." * is_open
             link = ", in which" if self.functionalized else ":"
@@ -191,9 +189,9 @@ class WrongValue(Message):
             is_wrong = self.wrong is not None and self.wrong.exact == "eager"
             verb = "is wrong" if is_wrong else "computes another result than eager"
             return f"The decomposition of {what} by {self.decomposition} {verb}"
-        of = f" of {what}" * bool(self.culprits)
-        graph = "Even in eager, the graph that Inductor lowers computes another result"
-        return f"{graph}{of} than the program"
+        of = f" for {what}" * bool(self.culprits)
+        graph = f"The graph that Inductor lowers gives a different result{of}"
+        return f"{graph} than the program, although both run in eager"
 
     def _first(self, wrong: Wrong) -> str:
         is_quoted = wrong.of == 1 and not (self.rewritten or wrong.of_signs)

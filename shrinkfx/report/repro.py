@@ -317,10 +317,7 @@ def _without_cache(record: RunRecord, definitions: Sequence[Definitions]) -> lis
     return [_NO_CACHE] if is_jit(record) and any(_registrations(definitions)) else []
 
 
-_NO_CACHE = (
-    "torch._inductor.config.fx_graph_cache = False"
-    "  # the cache does not notice changed code"
-)
+_NO_CACHE = "torch._inductor.config.fx_graph_cache = False  # compile in each run"
 _CUSTOM = "# Custom code that the failure needs:"
 
 

@@ -422,9 +422,9 @@ def test_only_passes_are_tried_if_the_graph_was_changed() -> None:
     compiler = Rewrites(does_without=needs(Subsystem.POST_GRAD, 7))
     found = explain(minimum(compiler), KnownFacts())
     assert found.cause == (
-        "Even in eager, the graph that Inductor lowers computes another result of "
-        "aten.tanh.default than the program: the result has another dtype. No kernel "
-        "is at fault.",
+        "The graph that Inductor lowers gives a different result for "
+        "aten.tanh.default than the program, although both run in eager: the result "
+        "has another dtype. No kernel is at fault.",
         "The failure disappears when post-grad pass 7 (pass_7) is skipped: the "
         "failure needs the change that this pass makes to the graph.",
     )
